@@ -45,7 +45,7 @@ from vecveil.auditing.result import forecast
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import words
 from vecveil.io import write_text
-from vecveil.metrics.token_inference import r_precision
+from vecveil.metrics.leakage import r_precision
 from vecveil.records.audit import LearningPoint
 
 RELEASES: dict[str, dict[str, Any]] = {

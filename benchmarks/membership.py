@@ -25,7 +25,7 @@ from leakage import sts_problem
 import vecveil
 from vecveil.attacks import CandidateVectors, MembershipAttack, PairedVectors
 from vecveil.io import write_text
-from vecveil.metrics.detection import auc
+from vecveil.metrics.leakage import auc
 from vecveil.randomness import NoiseKey
 
 RESULTS = Path(__file__).parent / "results" / "membership.json"

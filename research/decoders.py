@@ -35,7 +35,7 @@ from vecveil.attacks.release_model import InputMap
 from vecveil.concepts.folding import WordSplitter, canonical
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.metrics.estimates import Estimate
-from vecveil.metrics.similarity import unit_rows
+from vecveil.metrics.utility import unit_rows
 from vecveil.protector import Protector
 from vecveil.types import Embeddings, Release
 

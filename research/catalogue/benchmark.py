@@ -29,7 +29,7 @@ from research.word_split import WordSplit, encoded_rows, strongest
 from vecveil.concepts import Concept
 from vecveil.errors import DataFileError
 from vecveil.metrics import UtilityTask
-from vecveil.metrics.ranking import ndcg_of_scores
+from vecveil.metrics.utility import ndcg_of_scores
 from vecveil.protector import fit
 from vecveil.protector.methods import METHODS, TEXT_METHODS
 from vecveil.types import Embeddings

@@ -23,7 +23,7 @@ from research.results import ClaimFinding, Number, Summary, Table
 from research.specification import check_names, digest, wrong
 from vecveil.encoders.lsa import LsaEncoder
 from vecveil.metrics.reconstruction import reconstruction_leakage
-from vecveil.metrics.similarity import embedding_cosine, pair_cosines
+from vecveil.metrics.utility import embedding_cosine, pair_cosines
 
 LEAST_WORDS = 2  # sensitive words that a text must hold to be shown
 LSA = "lsa"

@@ -31,7 +31,7 @@ from vecveil.concepts.folding import canonical, words
 from vecveil.concepts.matching import Span
 from vecveil.errors import out_of_range
 from vecveil.metrics import StsTask, UtilityTask
-from vecveil.metrics.ranking import ndcg_of_scores
+from vecveil.metrics.utility import ndcg_of_scores
 from vecveil.protector import Protector, fit
 from vecveil.protector.methods import METHODS
 

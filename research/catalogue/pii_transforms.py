@@ -24,7 +24,7 @@ from research.tasks import read_task, task_texts
 from vecveil.attacks import LabelledVectors
 from vecveil.concepts.rewriting import Rewriter
 from vecveil.metrics import Estimate
-from vecveil.metrics.trade_off import trade_off_rate
+from vecveil.metrics.estimates import trade_off_rate
 from vecveil.protector.methods import TEXT_METHODS
 
 TABLES = ("sparse-table-9",)

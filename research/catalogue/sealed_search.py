@@ -24,7 +24,7 @@ from research.tasks import test_rows
 from research.word_split import WordSplit, strongest
 from vecveil.attacks import CandidateVectors, GEIAAttack, LikelihoodMatching, PairedVectors, TextVectors
 from vecveil.metrics import SealedSearchTask
-from vecveil.metrics.similarity import unit_rows
+from vecveil.metrics.utility import unit_rows
 from vecveil.protector import Aim, Candidate, Data, Method, Protector, fit, register_method
 from vecveil.protector.methods import METHODS
 from vecveil.protector.methods.subspace import directions_of

@@ -27,8 +27,8 @@ from vecveil.attacks import (
 from vecveil.attacks.attack import Attack, AttackResult
 from vecveil.attacks.evidence import normalise_text, text_groups
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.classification import classification
-from vecveil.metrics.detection import auc
+from vecveil.metrics.leakage import auc
+from vecveil.metrics.utility import classification
 
 LEARN_ROWS = 3000  # texts with a token that attackers learn from; AG News alone has more
 LEARN_SEED = 7  # of which: the same whatever the run's seed

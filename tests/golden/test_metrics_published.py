@@ -13,13 +13,10 @@ from ir_measures import nDCG
 from scipy import stats
 from sklearn.metrics import f1_score, roc_auc_score
 
-from vecveil.metrics.classification import macro_f1
-from vecveil.metrics.detection import auc
-from vecveil.metrics.ranking import ndcg_of_scores, retrieval_ndcg
+from vecveil.metrics.estimates import trade_off_rate
+from vecveil.metrics.leakage import auc, macro_auc
 from vecveil.metrics.reconstruction import bleu_of_statistics, bleu_statistics, corpus_bleu, rouge_l, sentence_bleu
-from vecveil.metrics.similarity import pearson, spearman
-from vecveil.metrics.token_inference import macro_auc
-from vecveil.metrics.trade_off import trade_off_rate
+from vecveil.metrics.utility import macro_f1, ndcg_of_scores, pearson, retrieval_ndcg, spearman
 
 # BLEU ------------------------------------------------------------------------------------------
 

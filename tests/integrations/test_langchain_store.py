@@ -28,7 +28,7 @@ from harness.http_encoder import embedding_server
 from harness.postgres import fresh_database
 from harness.store_factories import release
 from vecveil.integrations.langchain import ProtectedEmbeddings, ProtectedVectorStore
-from vecveil.metrics.similarity import unit_rows
+from vecveil.metrics.utility import unit_rows
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.stores import Batch, open_store
 from vecveil.stores.migrating import MigrationOptions, migrate

@@ -15,9 +15,9 @@ from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import CandidateVectors, Knowledge, LabelledVectors, PairedVectors
 from vecveil.attacks.token_inference.linear import LinearAttack
 from vecveil.errors import InvalidInputError, optional_import
-from vecveil.metrics.detection import candidate_matching_of_ranks
 from vecveil.metrics.estimates import Estimate
-from vecveil.metrics.similarity import embedding_cosine, unit_rows
+from vecveil.metrics.leakage import candidate_matching_of_ranks
+from vecveil.metrics.utility import embedding_cosine, unit_rows
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 

@@ -20,7 +20,7 @@ from vecveil.attacks.evidence import Evidence, Knowledge, split_groups
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.io import atomic_path, check_identity, checkpoint_error, make_folder, write_text
 from vecveil.metrics.estimates import Estimate
-from vecveil.metrics.token_inference import TermTable
+from vecveil.metrics.leakage import TermTable
 from vecveil.randomness import resolve_generator
 from vecveil.types import Embeddings, Matrix, RandomSource, Release
 

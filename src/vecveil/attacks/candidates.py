@@ -14,8 +14,7 @@ from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import CandidateVectors, Knowledge, PairedVectors
 from vecveil.attacks.release_model import ReleaseModel, fit_release_model
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.detection import candidate_matching, candidate_matching_of_ranks
-from vecveil.metrics.token_inference import subjects_found
+from vecveil.metrics.leakage import candidate_matching, candidate_matching_of_ranks, subjects_found
 from vecveil.validation import check_count
 
 FloatArray = npt.NDArray[np.float64]

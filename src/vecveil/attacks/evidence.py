@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from vecveil.concepts.folding import fold
 from vecveil.errors import InvalidInputError, wrong_shape
 from vecveil.metrics.estimates import group_index
-from vecveil.metrics.token_inference import check_labels
+from vecveil.metrics.leakage import check_labels
 from vecveil.types import Embeddings, Matrix, Release, Texts
 from vecveil.validation import check_count, check_embeddings, check_positive, check_same_length, check_texts
 

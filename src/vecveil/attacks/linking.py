@@ -13,8 +13,8 @@ import scipy  # its submodules load when they are first used: scipy.optimize is 
 from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import CandidateVectors, Knowledge, PairedVectors
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.detection import auc, candidate_matching
 from vecveil.metrics.estimates import share_estimate
+from vecveil.metrics.leakage import auc, candidate_matching
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings
 

@@ -11,7 +11,7 @@ from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import CandidateVectors, Knowledge, PairedVectors
 from vecveil.attacks.release_model import ReleaseModel, fit_release_model
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.detection import auc, tpr_at_fpr
+from vecveil.metrics.leakage import auc, tpr_at_fpr
 from vecveil.validation import check_count
 
 FloatArray = npt.NDArray[np.float64]

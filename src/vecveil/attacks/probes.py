@@ -16,7 +16,7 @@ from vecveil.attacks.perceptron import Perceptron, Schedule, fit_perceptron
 from vecveil.attacks.token_inference.kernel import KernelAttack, KernelModel
 from vecveil.attacks.token_inference.linear import fit_linear
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.detection import advantage, auc, tpr_at_fpr
+from vecveil.metrics.leakage import advantage, auc, tpr_at_fpr
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 

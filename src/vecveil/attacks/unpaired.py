@@ -7,7 +7,7 @@ import numpy.typing as npt
 import scipy  # its submodules load when they are first used: scipy.optimize is slow
 
 from vecveil.attacks.alignment import AffineMap, AlignmentAttack, fit_scale, procrustes
-from vecveil.metrics.similarity import unit_rows
+from vecveil.metrics.utility import unit_rows
 from vecveil.validation import check_count
 
 FloatArray = npt.NDArray[np.float64]

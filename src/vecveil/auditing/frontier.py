@@ -57,8 +57,8 @@ from vecveil.encoders import load_encoder
 from vecveil.errors import ConceptError, InvalidInputError
 from vecveil.metrics import RetrievalTask, SealedSearchTask, SimilarityTask, UtilityTask
 from vecveil.metrics.estimates import Estimate
-from vecveil.metrics.tasks import Sides
-from vecveil.metrics.token_inference import r_precision
+from vecveil.metrics.leakage import r_precision
+from vecveil.metrics.utility import Sides
 from vecveil.protector import Protector
 from vecveil.protector.data import MIN_PAIRS, equal_vectors, sample
 from vecveil.protector.encoder_info import EncoderInfo

@@ -27,7 +27,7 @@ from vecveil.auditing.case import Case, Options, Side
 from vecveil.errors import DataFileError
 from vecveil.io import make_folders, write_bytes
 from vecveil.metrics.estimates import Estimate
-from vecveil.metrics.token_inference import TermTable
+from vecveil.metrics.leakage import TermTable
 from vecveil.records.audit import Family, SkippedAttack
 from vecveil.runtime import import_torch, one_blas_thread, one_thread, progress, resolve_device, stopping, thread_count
 from vecveil.types import Embeddings

@@ -24,7 +24,7 @@ from vecveil.concepts.matching import Span, remove
 from vecveil.errors import InvalidInputError
 from vecveil.metrics import SimilarityTask
 from vecveil.metrics.estimates import Estimate
-from vecveil.metrics.token_inference import r_precision
+from vecveil.metrics.leakage import r_precision
 from vecveil.protector import Protector
 from vecveil.protector.methods.text_level import released_rows
 from vecveil.types import Embeddings, Release, Texts

@@ -20,7 +20,7 @@ from vecveil.attacks import AttackResult
 from vecveil.auditing.case import VALIDATION_SHARE, Case
 from vecveil.errors import DataFileError
 from vecveil.metrics.estimates import NORMAL, Estimate
-from vecveil.metrics.token_inference import ANY, FOUND, MEAN, SHARE
+from vecveil.metrics.leakage import ANY, FOUND, MEAN, SHARE
 from vecveil.records.audit import (
     FAMILIES,
     AnonymityCriterion,

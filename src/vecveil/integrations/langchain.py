@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 import numpy as np
 
 from vecveil.errors import InvalidInputError, KeyFileError, MissingDependencyError, StoreError, wrong_type
-from vecveil.metrics.similarity import unit_rows
+from vecveil.metrics.utility import unit_rows
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.protector.release import (
     PolicyOptions,

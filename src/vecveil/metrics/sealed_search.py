@@ -20,9 +20,7 @@ from scipy.special import betaincinv, pdtr
 
 from vecveil.errors import InvalidInputError, wrong_shape
 from vecveil.metrics.estimates import NORMAL, Estimate
-from vecveil.metrics.ranking import rank_discounts
-from vecveil.metrics.similarity import unit_rows
-from vecveil.metrics.tasks import Sides, UtilityRelease, UtilityTask
+from vecveil.metrics.utility import Sides, UtilityRelease, UtilityTask, rank_discounts, unit_rows
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings
 

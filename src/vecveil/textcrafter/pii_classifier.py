@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import IncompatibleError, InvalidInputError, optional_import
-from vecveil.metrics.classification import macro_f1
-from vecveil.metrics.detection import auc
 from vecveil.metrics.estimates import Estimate, cluster_bootstrap, share_interval
+from vecveil.metrics.leakage import auc
+from vecveil.metrics.utility import macro_f1
 from vecveil.textcrafter.corpus import balanced_rows, row_groups, split_by_group
 from vecveil.types import Embeddings, Vector
 from vecveil.validation import check_count, check_embeddings, check_positive

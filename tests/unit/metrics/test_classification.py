@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import f1_score
 
 from harness.errors import raises
-from vecveil.metrics.classification import classification, macro_f1
+from vecveil.metrics.utility import classification, macro_f1
 
 
 def _blobs(seed, rows=90):

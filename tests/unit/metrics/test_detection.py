@@ -4,8 +4,8 @@ from scipy.stats import binom, norm
 from sklearn.metrics import roc_auc_score
 
 from harness.errors import raises
-from vecveil.metrics.detection import advantage, auc, tpr_at_fpr
 from vecveil.metrics.estimates import clopper_pearson, share_interval
+from vecveil.metrics.leakage import advantage, auc, tpr_at_fpr
 
 
 def drawn(members, others, seed, shift=0.0):

@@ -3,8 +3,8 @@ import pytest
 from scipy.stats import norm
 
 from harness.errors import raises
-from vecveil.metrics.detection import candidate_matching, candidate_matching_of_ranks
 from vecveil.metrics.estimates import clopper_pearson
+from vecveil.metrics.leakage import candidate_matching, candidate_matching_of_ranks
 
 
 def test_by_hand():

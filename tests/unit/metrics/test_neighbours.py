@@ -3,7 +3,7 @@ import pytest
 from sklearn.neighbors import NearestNeighbors
 
 from harness.errors import raises
-from vecveil.metrics.ranking import neighbour_recall
+from vecveil.metrics.utility import neighbour_recall
 
 
 def _sklearn_recall(clean, protected, queries, k):
@@ -46,7 +46,7 @@ def test_blocks_do_not_change_the_figure(monkeypatch):
     clean = rng.standard_normal((50, 5)).astype(np.float32)
     protected = (clean + 0.5 * rng.standard_normal((50, 5))).astype(np.float32)
     whole = neighbour_recall(clean, protected).value
-    monkeypatch.setattr("vecveil.metrics.ranking._BLOCK", 150)
+    monkeypatch.setattr("vecveil.metrics.utility._BLOCK", 150)
     assert neighbour_recall(clean, protected).value == pytest.approx(whole)
 
 

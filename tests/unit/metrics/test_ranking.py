@@ -4,7 +4,7 @@ from scipy.sparse import csr_array
 from sklearn.metrics import ndcg_score
 
 from harness.errors import raises
-from vecveil.metrics.ranking import ndcg_of_scores, retrieval_ndcg
+from vecveil.metrics.utility import ndcg_of_scores, retrieval_ndcg
 
 
 def test_by_hand():
@@ -42,7 +42,7 @@ def test_retrieval_from_vectors_and_sparse_relevance(monkeypatch):
     unit = [a / np.linalg.norm(a, axis=1, keepdims=True) for a in (queries, documents)]
     expected = ndcg_score(relevance, unit[0] @ unit[1].T, k=10)
     assert retrieval_ndcg(queries, documents, relevance).value == pytest.approx(expected)
-    monkeypatch.setattr("vecveil.metrics.ranking._BLOCK", 80)
+    monkeypatch.setattr("vecveil.metrics.utility._BLOCK", 80)
     assert retrieval_ndcg(3 * queries, documents, csr_array(relevance)).value == pytest.approx(expected)
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from harness.errors import raises
 from vecveil.metrics.reconstruction import reconstruction_leakage
-from vecveil.metrics.similarity import embedding_cosine
+from vecveil.metrics.utility import embedding_cosine
 
 
 def vectors(rows, seed, dimension=64):

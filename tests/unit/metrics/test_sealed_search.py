@@ -10,9 +10,8 @@ import pytest
 
 from harness.errors import raises
 from vecveil.metrics import SealedSearchTask
-from vecveil.metrics.ranking import ndcg_of_scores
 from vecveil.metrics.sealed_search import _expected_dcg
-from vecveil.metrics.similarity import unit_rows
+from vecveil.metrics.utility import ndcg_of_scores, unit_rows
 
 N = 64
 CENTRES = np.random.default_rng(0).standard_normal((40, N))

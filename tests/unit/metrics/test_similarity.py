@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from harness.errors import raises
-from vecveil.metrics.similarity import pair_cosines, pearson, spearman, unit_rows
+from vecveil.metrics.utility import pair_cosines, pearson, spearman, unit_rows
 
 
 def test_cosines_by_hand():

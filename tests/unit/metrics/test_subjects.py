@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vecveil.metrics.token_inference import pooled_labels, subjects_found, subjects_read
+from vecveil.metrics.leakage import pooled_labels, subjects_found, subjects_read
 
 # Subject 0 has the texts 0 and 1, subject 1 text 2, text 3 is of nobody. Subject 0 holds tokens 0 and 1.
 SUBJECTS = np.array([0, 0, 1, -1])

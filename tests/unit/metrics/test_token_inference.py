@@ -5,15 +5,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from harness.errors import raises
-from vecveil.metrics.token_inference import (
-    confidence,
-    leakage,
-    macro_auc,
-    r_precision,
-    term_table,
-    top_accuracy,
-    top_credit,
-)
+from vecveil.metrics.leakage import confidence, leakage, macro_auc, r_precision, term_table, top_accuracy, top_credit
 
 # Three texts, four tokens. Text 0 holds tokens 0, 1: its two best are 0, 2 -> one of two.
 # Text 1 holds token 3: its best is 3 -> one of one. Text 2 holds nothing.

@@ -5,8 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from harness.errors import raises
-from vecveil.metrics.estimates import Estimate
-from vecveil.metrics.trade_off import trade_off_rate
+from vecveil.metrics.estimates import Estimate, trade_off_rate
 
 
 def figure(value, error, n=100):

@@ -187,7 +187,7 @@ def test_a_search_by_neighbours_reads_the_value_of_the_metric_without_its_interv
         return X + np.random.default_rng(1).standard_normal(X.shape).astype(np.float32)
 
     value = task.protected(release, np.random.default_rng(0)).value
-    monkeypatch.setattr("vecveil.metrics.ranking.share_estimate", None)  # the interval's bootstrap fails from here
+    monkeypatch.setattr("vecveil.metrics.utility.share_estimate", None)  # the interval's bootstrap fails from here
     assert task.relative(release, np.random.default_rng(0)) == value
 
 

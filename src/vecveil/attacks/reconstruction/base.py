@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import Knowledge, TextVectors
 from vecveil.metrics.reconstruction import reconstruction_leakage, text_similarity, token_f1
-from vecveil.metrics.similarity import embedding_cosine
+from vecveil.metrics.utility import embedding_cosine
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 

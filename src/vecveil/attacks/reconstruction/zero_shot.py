@@ -17,7 +17,7 @@ from vecveil.attacks.evidence import Knowledge, TextVectors
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.tokenisers import import_transformers
 from vecveil.errors import DataFileError, InvalidInputError
-from vecveil.metrics.similarity import unit_rows
+from vecveil.metrics.utility import unit_rows
 from vecveil.runtime import import_torch, resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_texts

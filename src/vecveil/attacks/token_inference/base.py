@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import Knowledge, LabelledVectors, split_groups
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.token_inference import (
+from vecveil.metrics.leakage import (
     confidence,
     leakage,
     macro_auc,

@@ -24,7 +24,7 @@ from scipy.sparse.csgraph import connected_components
 
 from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.metrics import NeighbourTask
-from vecveil.metrics.tasks import UtilityRelease
+from vecveil.metrics.utility import UtilityRelease
 from vecveil.protector.calibration import SMALLEST_NOISE, CommonDraws, blas_threads, largest_noise, refuse_target
 from vecveil.protector.data import Data, classes_of
 from vecveil.protector.method import Aim, Candidate, Method

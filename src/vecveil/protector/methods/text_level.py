@@ -31,7 +31,7 @@ from vecveil.errors import ConceptError, InvalidInputError, unknown_name, wrong_
 from vecveil.mechanisms import Mechanism
 from vecveil.mechanisms.base import Arrays
 from vecveil.metrics import Estimate, NeighbourTask, SimilarityTask, UtilityTask
-from vecveil.metrics.tasks import Sides, UtilityRelease
+from vecveil.metrics.utility import Sides, UtilityRelease
 from vecveil.protector.method import NoOptions, option_names
 from vecveil.randomness import WordStream
 from vecveil.types import Embeddings, Matrix

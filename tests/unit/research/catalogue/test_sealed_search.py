@@ -14,7 +14,7 @@ from research.catalogue.sealed_search import Collection
 from research.datasets.kinds import RetrievalSet
 from research.results import read_experiment
 from vecveil.errors import DataFileError
-from vecveil.metrics.ranking import ndcg_of_scores
+from vecveil.metrics.utility import ndcg_of_scores
 
 SPEC = """
 experiment: sealed-search
