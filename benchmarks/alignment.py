@@ -28,8 +28,7 @@ from leakage import MIN_COUNT, TARGET, _task, sts_problem, sts_tables
 
 import vecveil
 from vecveil.attacks import CandidateVectors, Knowledge, LabelledVectors, LinearAttack, PairedVectors, split_groups
-from vecveil.attacks.alignment import PermutationAlignment, ProcrustesAlignment, RidgeAlignment
-from vecveil.attacks.unpaired import UnpairedAlignment
+from vecveil.attacks.alignment import PermutationAlignment, ProcrustesAlignment, RidgeAlignment, UnpairedAlignment
 from vecveil.concepts import TokenVocabulary
 from vecveil.io import write_text
 from vecveil.metrics import Estimate

@@ -56,9 +56,9 @@ from vecveil.attacks import (
     UnpairedAlignment,
     split_groups,
 )
-from vecveil.attacks.access_patterns import fit_access_map
-from vecveil.attacks.linking import group_means
+from vecveil.attacks.candidates import group_means
 from vecveil.attacks.reconstruction.zero_shot import NgramLanguageModel, ZeroShotAttack
+from vecveil.attacks.wrapped import fit_access_map
 from vecveil.concepts import TokenVocabulary
 from vecveil.concepts.folding import canonical, words
 from vecveil.io import write_text

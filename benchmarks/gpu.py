@@ -36,8 +36,8 @@ import numpy as np
 
 import vecveil
 from vecveil.attacks import FurtherVectors, LabelledVectors, NetworkAttack, TextVectors
-from vecveil.attacks.evidence import normalise_text
-from vecveil.attacks.token_inference.ladder import ladder_attacks
+from vecveil.attacks.attack import normalise_text
+from vecveil.attacks.ladder import ladder_attacks
 from vecveil.auditing.case import Options, Side, _mark, make_case
 from vecveil.auditing.families import SHARES
 from vecveil.auditing.jobs import Job, attack_job
@@ -397,7 +397,7 @@ def network(problem: Problem, task: dict[str, Any], vectors: Path, smoke: bool) 
 
 def rebuild(problem: Problem, kind: str, vectors: Path, seconds: float, smoke: bool) -> dict[str, Any]:
     """Return what Vec2Text or a decoder writes of test texts, and what a decoder's samples tell of the terms."""
-    from vecveil.attacks.reconstruction.geia import GEIAAttack
+    from vecveil.attacks.reconstruction.decoder import GEIAAttack
     from vecveil.attacks.reconstruction.vec2text import Preset, Vec2TextAttack
     from vecveil.attacks.training import TrainingRecipe
 

@@ -26,10 +26,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import vecveil
-from vecveil.attacks.attack import AttackResult
-from vecveil.attacks.evidence import TextVectors, normalise_text, split_groups, text_groups
-from vecveil.attacks.reconstruction.algen import ALGENAttack
-from vecveil.attacks.reconstruction.geia import GEIAAttack
+from vecveil.attacks.attack import AttackResult, TextVectors, normalise_text, split_groups, text_groups
+from vecveil.attacks.reconstruction.decoder import ALGENAttack, GEIAAttack
 from vecveil.io import write_text
 
 RESULTS = Path(__file__).parent / "results" / "reconstruction.json"

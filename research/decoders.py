@@ -24,13 +24,13 @@ from research.points import released
 from research.problems import related_texts
 from research.records import only_one
 from research.specification import check_names, digest
-from vecveil.attacks.evidence import Knowledge, TextVectors, normalise_text
+from vecveil.attacks.attack import Knowledge, TextVectors, normalise_text
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.decoder import PRESETS as GEIA_PRESETS
-from vecveil.attacks.reconstruction.decoder import bridge
-from vecveil.attacks.reconstruction.geia import GEIAAttack
+from vecveil.attacks.reconstruction.decoder import GEIAAttack, bridge
+from vecveil.attacks.reconstruction.t5 import PublishedCheckpoint
 from vecveil.attacks.reconstruction.vec2text import PRESETS as VEC2TEXT_PRESETS
-from vecveil.attacks.reconstruction.vec2text import PublishedCheckpoint, Vec2TextAttack
+from vecveil.attacks.reconstruction.vec2text import Vec2TextAttack
 from vecveil.attacks.release_model import InputMap
 from vecveil.concepts.folding import WordSplitter, canonical
 from vecveil.errors import DataFileError, InvalidInputError
@@ -56,7 +56,7 @@ class DecoderSpec:
         start_from: folder of a trained base, relative to the current folder. It must have learnt from no more than the
             first ``sentences`` texts of ``corpus``: judged texts that copy one are left out. For Vec2Text also a folder
             of published weights, ``hypothesiser`` and optionally ``corrector``
-            (`vecveil.attacks.reconstruction.vec2text.PublishedCheckpoint`), whose training texts are unknown.
+            (`vecveil.attacks.PublishedCheckpoint`), whose training texts are unknown.
         texts: maximum number of the problem's texts for fine-tuning.
         fine_tuning_epochs: epochs for each defence, each on freshly protected texts.
         fine_tuning_rate: its highest learning rate; None takes the base's. A lower one forgets less of the corpus.

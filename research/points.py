@@ -17,9 +17,9 @@ from research.bench import Bench, Material
 from research.scales import Scale
 from vecveil.attacks import LabelledVectors
 from vecveil.attacks.attack import Attack, AttackResult
-from vecveil.attacks.token_inference.kernel import FurtherKernelAttack
-from vecveil.attacks.token_inference.ladder import ladder_attacks, own_attacks
-from vecveil.attacks.token_inference.perceptrons import MLPAttack
+from vecveil.attacks.ladder import ladder_attacks, own_attacks
+from vecveil.attacks.networks import MLPAttack
+from vecveil.attacks.token_inference import FurtherKernelAttack
 from vecveil.errors import unknown_name
 from vecveil.metrics import Estimate, UtilityTask
 from vecveil.protector import Protector, fit_pairs

@@ -24,8 +24,7 @@ from vecveil.attacks import (
     TextVectors,
     TransplantAttack,
 )
-from vecveil.attacks.attack import Attack, AttackResult
-from vecveil.attacks.evidence import normalise_text, text_groups
+from vecveil.attacks.attack import Attack, AttackResult, normalise_text, text_groups
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.leakage import auc
 from vecveil.metrics.utility import classification

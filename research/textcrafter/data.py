@@ -23,7 +23,7 @@ from research.problems import make_concept
 from research.specification import ConceptSpec, ProblemSpec, digest
 from research.tasks import drawn
 from vecveil.attacks import text_groups
-from vecveil.attacks.evidence import split_groups
+from vecveil.attacks.attack import split_groups
 from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.textcrafter import contains_pii

@@ -14,7 +14,7 @@ from vecveil.attacks import (
     MLPAttack,
     text_groups,
 )
-from vecveil.attacks.evidence import split_groups
+from vecveil.attacks.attack import split_groups
 
 ATTACKS = [
     LinearAttack(),

@@ -6,8 +6,7 @@ from scipy.stats import binom
 
 from unit.attacks.planted_maps import clean_rows, clustered, rotation
 from vecveil.attacks import CandidateVectors, PairedVectors
-from vecveil.attacks.alignment import PermutationAlignment, ProcrustesAlignment, RidgeAlignment
-from vecveil.attacks.unpaired import UnpairedAlignment
+from vecveil.attacks.alignment import PermutationAlignment, ProcrustesAlignment, RidgeAlignment, UnpairedAlignment
 
 PAIRS = (10, 100)
 ATTACKS = [

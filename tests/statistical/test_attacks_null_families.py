@@ -7,11 +7,10 @@ import pytest
 from scipy.stats import binom
 
 from vecveil.attacks import CandidateVectors, KernelAttack, LabelledVectors, PairedVectors
-from vecveil.attacks.averaging import AveragingAttack, MultilaterationAttack, RepeatedVectors
 from vecveil.attacks.candidates import CosineMatching, FixedNormMatching, LikelihoodMatching
-from vecveil.attacks.denoising import Denoised
 from vecveil.attacks.probes import KernelProbe, LinearProbe, MLPProbe
-from vecveil.attacks.token_inference.neighbours import BayesPosteriorAttack, NearestNeighboursAttack
+from vecveil.attacks.token_inference import BayesPosteriorAttack, NearestNeighboursAttack
+from vecveil.attacks.wrapped import AveragingAttack, Denoised, MultilaterationAttack, RepeatedVectors
 
 TOKEN_ATTACKS = [
     NearestNeighboursAttack(),

@@ -9,48 +9,73 @@ imported when they are used.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vecveil.attacks.access_patterns import AccessPatternAttack
-from vecveil.attacks.alignment import AlignmentAttack, PermutationAlignment, ProcrustesAlignment, RidgeAlignment
-from vecveil.attacks.attack import FAMILIES, Attack, AttackFinding, AttackResult, Session
-from vecveil.attacks.averaging import AveragingAttack, MultilaterationAttack, RepeatedVectors, mean_of_releases
-from vecveil.attacks.candidates import CandidateAttack, CosineMatching, FixedNormMatching, LikelihoodMatching
-from vecveil.attacks.denoising import Denoised
-from vecveil.attacks.evidence import (
+from vecveil.attacks.alignment import (
+    AlignmentAttack,
+    PermutationAlignment,
+    ProcrustesAlignment,
+    RidgeAlignment,
+    UnpairedAlignment,
+)
+from vecveil.attacks.attack import (
+    FAMILIES,
+    Attack,
+    AttackFinding,
+    AttackResult,
     CandidateVectors,
     Evidence,
     FurtherVectors,
     Knowledge,
     LabelledVectors,
     PairedVectors,
+    Session,
     TextVectors,
     split_groups,
     text_groups,
 )
-from vecveil.attacks.linking import LinkingAttack
-from vecveil.attacks.membership import MembershipAttack
+from vecveil.attacks.candidates import (
+    CandidateAttack,
+    CosineMatching,
+    FixedNormMatching,
+    LikelihoodMatching,
+    LinkingAttack,
+    MembershipAttack,
+)
+from vecveil.attacks.ladder import LadderResult, ladder_attacks, register_attack, token_inference_ladder
+from vecveil.attacks.networks import MLCAttack, MLPAttack, NetworkAttack
 from vecveil.attacks.probes import KernelProbe, LinearProbe, MLPProbe, ProbeAttack
 from vecveil.attacks.release_model import Denoiser, fit_denoiser
-from vecveil.attacks.token_inference.base import TokenInferenceAttack
-from vecveil.attacks.token_inference.kernel import EnsembleAttack, FurtherKernelAttack, KernelAttack, TransplantAttack
-from vecveil.attacks.token_inference.ladder import LadderResult, ladder_attacks, register_attack, token_inference_ladder
-from vecveil.attacks.token_inference.linear import FaintDirectionsAttack, LinearAttack
-from vecveil.attacks.token_inference.neighbours import BayesPosteriorAttack, NearestNeighboursAttack
-from vecveil.attacks.token_inference.perceptrons import MLCAttack, MLPAttack, NetworkAttack
-from vecveil.attacks.unpaired import UnpairedAlignment
+from vecveil.attacks.token_inference import (
+    BayesPosteriorAttack,
+    EnsembleAttack,
+    FaintDirectionsAttack,
+    FurtherKernelAttack,
+    KernelAttack,
+    LinearAttack,
+    NearestNeighboursAttack,
+    TokenInferenceAttack,
+    TransplantAttack,
+)
+from vecveil.attacks.wrapped import (
+    AccessPatternAttack,
+    AveragingAttack,
+    Denoised,
+    MultilaterationAttack,
+    RepeatedVectors,
+    mean_of_releases,
+)
 
 if TYPE_CHECKING:
-    from vecveil.attacks.reconstruction.algen import ALGENAttack
     from vecveil.attacks.reconstruction.base import ReconstructionAttack
-    from vecveil.attacks.reconstruction.geia import GEIAAttack
-    from vecveil.attacks.reconstruction.vec2text.attack import Vec2TextAttack
-    from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint
+    from vecveil.attacks.reconstruction.decoder import ALGENAttack, GEIAAttack
+    from vecveil.attacks.reconstruction.t5 import PublishedCheckpoint
+    from vecveil.attacks.reconstruction.vec2text import Vec2TextAttack
 
 _RECONSTRUCTION = {
-    "ALGENAttack": "algen",
-    "GEIAAttack": "geia",
-    "PublishedCheckpoint": "vec2text.published",
+    "ALGENAttack": "decoder",
+    "GEIAAttack": "decoder",
+    "PublishedCheckpoint": "t5",
     "ReconstructionAttack": "base",
-    "Vec2TextAttack": "vec2text.attack",
+    "Vec2TextAttack": "vec2text",
 }
 
 __all__ = [

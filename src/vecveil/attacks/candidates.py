@@ -1,4 +1,4 @@
-"""Candidate matching: rank known texts by how well each explains a released vector."""
+"""Known texts and known stores: match a vector with candidate texts, link two stores, test membership."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # its submodules load when they are first used: scipy.optimize is slow
 
-from vecveil.attacks.attack import Attack, AttackFinding, Session
-from vecveil.attacks.evidence import CandidateVectors, Knowledge, PairedVectors
+from vecveil.attacks.attack import Attack, AttackFinding, CandidateVectors, Knowledge, PairedVectors, Session
 from vecveil.attacks.release_model import ReleaseModel, fit_release_model
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.leakage import candidate_matching, candidate_matching_of_ranks, subjects_found
-from vecveil.validation import check_count
+from vecveil.metrics.estimates import share_estimate
+from vecveil.metrics.leakage import auc, candidate_matching, candidate_matching_of_ranks, subjects_found, tpr_at_fpr
+from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_embeddings
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -240,3 +242,215 @@ def _norms(pairs: PairedVectors, session: Session) -> FloatArray:
     difference = released.astype(np.float64) - pairs.clean.astype(np.float64)
     norms: FloatArray = np.linalg.norm(difference, axis=1)
     return norms
+
+
+_SHRINKAGE = (1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)  # shares of the mean variance added to the variances
+_MOST = 1 - 1e-9  # correlation; an exact copy would get an infinite score
+_DRAWS = 8  # releases of each training text
+_LEAST = 4
+
+
+@dataclass(frozen=True, eq=False)
+class _Link:
+    """Canonical directions of both stores, and the correlation of each pair of directions."""
+
+    first_mean: FloatArray
+    second_mean: FloatArray
+    first: FloatArray
+    second: FloatArray
+    correlations: FloatArray
+    shrinkage: float
+
+    def scores(self, A: Embeddings, B: Embeddings) -> FloatArray:
+        """Return log p(a, b | same) − log p(a) p(b) for every row of ``A`` and of ``B``, without its constant."""
+        a = (A.astype(np.float64) - self.first_mean) @ self.first
+        b = (B.astype(np.float64) - self.second_mean) @ self.second
+        r = self.correlations
+        weight, loss = r / (1 - r**2), r**2 / (1 - r**2) / 2
+        result: FloatArray = (a * weight) @ b.T - (a**2 @ loss)[:, None] - b**2 @ loss
+        return result
+
+
+class LinkingAttack(Attack[PairedVectors, CandidateVectors]):
+    """The likelihood ratio of two released vectors under "same text" and "two texts".
+
+    ``test.X`` are rows of one store and ``test.pool`` rows of another, protected with other noise, by another key or
+    by another protector, or clean vectors of a public list. Both are taken as jointly Gaussian: canonical
+    correlations of training pairs give the directions in which rows of one text agree, and the likelihood ratio weighs
+    them. Training pairs are ``train.X`` and ``train.clean`` (a row of either store for each text). With a
+    release oracle ``train`` holds clean vectors, and the attack releases both sides itself, as two independent draws.
+
+    Estimates: ``top_1`` (the main one) and ``mrr`` of each row's partner in the pool, ``one_to_one`` (the same share
+    where no two rows may share a partner), and ``same`` (AUC of partners against other pairs).
+    """
+
+    family = "candidates"
+    name = "linking"
+    description = "Rows of two stores that belong to one text, by the likelihood ratio of canonical correlations."
+    cost = "seconds on one core; texts of the kind, or known pairs"
+    source = "Own; Hotelling (1936), canonical correlations; Fellegi and Sunter (1969), record linkage."
+    state_type = _Link
+
+    def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
+        if len(train) < _LEAST:
+            raise InvalidInputError(f"Give at least {_LEAST} known pairs; train has {len(train)}.", param="train")
+        if test.options is not None:
+            raise InvalidInputError("Linking compares with the whole pool: leave options out of test.", param="test")
+        size = test.dimension if knowledge.adaptive else train.clean.shape[1]
+        if test.pool.shape[1] != size:
+            raise InvalidInputError(
+                f"The pool of test has dimension {test.pool.shape[1]}, not {size}.", code="E-INPUT-SHAPE", param="test"
+            )
+
+    def _pairs(self, evidence: PairedVectors, session: Session) -> tuple[FloatArray, FloatArray]:
+        if not session.knowledge.adaptive:
+            return evidence.X.astype(np.float64), evidence.clean.astype(np.float64)
+        draws = [session.draw(evidence.X).astype(np.float64) for _ in range(_DRAWS)]
+        # Each draw with the next one, the last with the first: independent noise on the two sides.
+        return np.concatenate(draws), np.concatenate([*draws[1:], draws[0]])
+
+    def _fit(self, train: PairedVectors, validation: PairedVectors, session: Session) -> _Link:
+        A, B = self._pairs(train, session)
+        held_A, held_B = (part[: len(validation)] for part in self._pairs(validation, session))
+        best, chosen = -np.inf, None
+        for shrinkage in _SHRINKAGE:
+            link = _canonical(A, B, shrinkage)
+            scores = link.scores(held_A, held_B)
+            # The log-probability of the right partner; a share would be too coarse for few pairs.
+            peak = scores.max(axis=1, keepdims=True)
+            likely = float((np.diag(scores - peak) - np.log(np.exp(scores - peak).sum(axis=1))).mean())
+            if chosen is None or likely > best:
+                best, chosen = likely, link
+        assert chosen is not None
+        return chosen
+
+    def _judge(self, state: _Link, train: PairedVectors, test: CandidateVectors, session: Session) -> AttackFinding:
+        rng = session.rng
+        scores = state.scores(test.X, test.pool)
+        seed = int(rng.integers(2**31))
+        matching = candidate_matching(scores, test.truth, test.groups, seed=seed)
+        # A random order of the pool: an assignment must not find partners by their place.
+        order = rng.permutation(scores.shape[1])
+        rows, places = scipy.optimize.linear_sum_assignment(scores[:, order], maximize=True)
+        hits = np.zeros(len(test))
+        hits[rows] = order[places] == test.truth[rows]
+        choices = test.choices
+        others = (test.truth + rng.integers(1, choices, len(test))) % choices
+        every = np.arange(len(test))
+        pairs = np.concatenate([scores[every, test.truth], scores[every, others]])
+        groups = None if test.groups is None else np.tile(test.groups, 2)
+        return AttackFinding(
+            {
+                "top_1": replace(matching["top-1 accuracy"], metric=f"top-1 of {choices:,} rows"),
+                "mrr": matching["MRR"],
+                "one_to_one": share_estimate(
+                    "one-to-one links", hits, groups=test.groups, chance=1 / choices, seed=seed
+                ),
+                "same": replace(auc(pairs, np.repeat([1, 0], len(test)), groups), metric="AUC of same or not"),
+            },
+            details=self._details(state),
+        )
+
+    def _details(self, state: _Link) -> Mapping[str, Any]:
+        return {"shrinkage": state.shrinkage, "directions": len(state.correlations)}
+
+
+def _canonical(A: FloatArray, B: FloatArray, shrinkage: float) -> _Link:
+    """Return the canonical correlations of paired rows; ``shrinkage`` raises the variances of both sides."""
+    means = A.mean(axis=0), B.mean(axis=0)
+    a, b = A - means[0], B - means[1]
+    whiteners = [_whitener(part.T @ part / len(part), shrinkage) for part in (a, b)]
+    left, correlations, right = np.linalg.svd(whiteners[0].T @ (a.T @ b / len(a)) @ whiteners[1], full_matrices=False)
+    first, second = whiteners[0] @ left, whiteners[1] @ right.T
+    return _Link(*means, first, second, np.minimum(correlations, _MOST), shrinkage)
+
+
+def _whitener(covariance: FloatArray, shrinkage: float) -> FloatArray:
+    values, axes = np.linalg.eigh(covariance)
+    values = np.maximum(values, 0.0)
+    floor = max(shrinkage * float(values.mean()), np.finfo(np.float64).tiny)
+    whitener: FloatArray = axes / np.sqrt(values + floor)
+    return whitener
+
+
+def group_means(X: Embeddings, groups: npt.NDArray[Any]) -> tuple[Embeddings, npt.NDArray[Any]]:
+    """Return the mean vector of each group, and the groups in order: a person by all of their texts."""
+    checked = check_embeddings(X, owner="group_means", param="X", min_rows=1)
+    names, index = np.unique(groups, return_inverse=True)
+    sums = np.zeros((len(names), checked.shape[1]))
+    np.add.at(sums, index, checked)
+    return (sums / np.bincount(index)[:, None]).astype(checked.dtype), names
+
+
+RATE = 0.01
+"""False-positive rate of the second figure."""
+_ABSENT = 2000  # training texts, none of which is in the store
+_BLOCK = 1024
+
+
+class MembershipAttack(Attack[PairedVectors, CandidateVectors]):
+    """The likelihood ratio of the row that a known text explains best, against any text.
+
+    ``test.X`` are the rows of the store and ``test.pool`` the texts in question; those that ``test.truth`` names are in
+    the store. A text scores max over rows y of log p(y | text) − log p(y), with the Gaussian likelihood of
+    `LikelihoodMatching` and a Gaussian of the releases of training texts, none of which is in the store. They also set
+    the threshold of the rate.
+
+    Estimates: ``auc`` (the main one) and ``tpr`` at 1 % false positives, which needs 100 of the latter.
+    """
+
+    family = "membership"
+    name = "membership"
+    description = "Whether a known text is in the store: the likelihood ratio of the row that it explains best."
+    cost = "seconds on one core; the encoder's vectors of the text and of others of the kind"
+    source = "Own; Carlini et al. (2022), likelihood-ratio membership inference, with rows in the place of losses."
+    state_type = ReleaseModel
+
+    def __init__(self, *, draws: int = 16) -> None:
+        """Keep the oracle draws per text: more sharpen the expected releases and take longer."""
+        self.draws = check_count(draws, owner=type(self).__name__, param="draws", minimum=2)
+
+    def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
+        members = len(np.unique(test.truth))
+        if test.options is not None or not 0 < members < len(test.pool):
+            raise InvalidInputError(
+                f"Give a pool of members and others, without options; {members} of {len(test.pool)} are members.",
+                param="test",
+            )
+
+    def _fit(self, train: PairedVectors, validation: PairedVectors, session: Session) -> ReleaseModel:
+        return fit_release_model(train, validation, session.knowledge, session.rng, draws=self.draws)
+
+    def _judge(
+        self, state: ReleaseModel, train: PairedVectors, test: CandidateVectors, session: Session
+    ) -> AttackFinding:
+        absent = session.rng.permutation(len(train))[:_ABSENT]
+
+        def places(clean: npt.NDArray[Any]) -> FloatArray:
+            return state.whiten(state.expected(clean, session.knowledge, session.rng))
+
+        rows = state.whiten(test.X.astype(np.float64))
+        # Releases of any text, as one Gaussian: the noise has unit variance here.
+        other = places(train.clean[absent])
+        centred, spread = rows - other.mean(axis=0), np.atleast_2d(np.cov(other.T)) + np.eye(rows.shape[1])
+        usual = -np.einsum("mr,mr->m", centred, np.linalg.solve(spread, centred.T).T) / 2
+
+        def scores(expected: FloatArray) -> FloatArray:
+            parts = (expected[i : i + _BLOCK] for i in range(0, len(expected), _BLOCK))
+            return np.concatenate([(_log_likelihood(part, rows) - usual).max(axis=1) for part in parts])
+
+        known, unknown = scores(places(test.pool)), scores(other)
+        member = np.isin(np.arange(len(test.pool)), test.truth)
+        estimates = {"auc": auc(known, member)}
+        # The rate's threshold is that of the texts that are not in the store: the one member is for form's sake.
+        given = np.append(unknown, unknown.max() + 1), np.append(np.zeros(len(unknown)), 1)
+        if (rate := tpr_at_fpr(known, member, *given, false_positive_rate=RATE)) is not None:
+            estimates["tpr"] = rate
+        return AttackFinding(estimates, details={"penalty": state.penalty, "floor": state.floor})
+
+
+def _log_likelihood(places: FloatArray, rows: FloatArray) -> FloatArray:
+    """Return −d²/2 of every place (P) and row (M), (P, M)."""
+    squares = np.einsum("pr,pr->p", places, places)[:, None] + np.einsum("mr,mr->m", rows, rows)
+    result: FloatArray = places @ rows.T - squares / 2
+    return np.minimum(result, 0.0)  # the expansion cancels

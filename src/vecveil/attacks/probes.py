@@ -10,11 +10,9 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.attack import Attack, AttackFinding, Session
-from vecveil.attacks.evidence import Knowledge, LabelledVectors, split_groups
-from vecveil.attacks.perceptron import Perceptron, Schedule, fit_perceptron
-from vecveil.attacks.token_inference.kernel import KernelAttack, KernelModel
-from vecveil.attacks.token_inference.linear import fit_linear
+from vecveil.attacks.attack import Attack, AttackFinding, Knowledge, LabelledVectors, Session, split_groups
+from vecveil.attacks.networks import Perceptron, Schedule, fit_perceptron
+from vecveil.attacks.token_inference import KernelAttack, KernelModel, fit_linear
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.leakage import advantage, auc, tpr_at_fpr
 from vecveil.types import Embeddings

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.evidence import Knowledge, PairedVectors
+from vecveil.attacks.attack import Knowledge, PairedVectors
 from vecveil.types import Embeddings, Matrix
 
 FloatArray = npt.NDArray[np.float64]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks import FurtherVectors, LabelledVectors, split_groups, text_groups
-from vecveil.attacks.evidence import normalise_text
+from vecveil.attacks.attack import normalise_text
 from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
 from vecveil.concepts.folding import words
 from vecveil.concepts.matching import Span

@@ -45,8 +45,8 @@ from vecveil.attacks import (
     UnpairedAlignment,
     split_groups,
 )
-from vecveil.attacks.linking import group_means
-from vecveil.attacks.token_inference.ladder import ladder_attacks
+from vecveil.attacks.candidates import group_means
+from vecveil.attacks.ladder import ladder_attacks
 from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Rows, Side
 from vecveil.auditing.jobs import Job, Plan, WorkFolder, attack_job, run_jobs, skip
 from vecveil.concepts import Concept, Detector, TermDetector, mark_words

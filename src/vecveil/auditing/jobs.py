@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.attacks import Attack, AttackResult, Evidence, KernelAttack, LabelledVectors
-from vecveil.attacks.token_inference.kernel import EnsembleAttack
+from vecveil.attacks.token_inference import EnsembleAttack
 from vecveil.auditing.case import Case, Options, Side
 from vecveil.errors import DataFileError
 from vecveil.io import make_folders, write_bytes

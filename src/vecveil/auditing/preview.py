@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks import KernelAttack, LabelledVectors, TransplantAttack, split_groups, text_groups
-from vecveil.attacks.evidence import Knowledge
+from vecveil.attacks.attack import Knowledge
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import canonical
 from vecveil.concepts.matching import Span, remove

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from vecveil.attacks import ALGENAttack, AttackResult, GEIAAttack, TextVectors, Vec2TextAttack
-from vecveil.attacks.evidence import normalise_text
-from vecveil.attacks.reconstruction.vec2text.attack import PRESETS
+from vecveil.attacks.attack import normalise_text
+from vecveil.attacks.reconstruction.vec2text import PRESETS
 from vecveil.attacks.reconstruction.zero_shot import (
     CausalLanguageModel,
     LanguageModel,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.attacks import AttackResult, KernelProbe, LabelledVectors, LinearProbe
-from vecveil.attacks.access_patterns import fit_access_map
+from vecveil.attacks.wrapped import fit_access_map
 from vecveil.auditing.audit import check_kind, check_options, work_folder
 from vecveil.auditing.case import (
     MIN_TEST_TEXTS,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.attacks.evidence import split_groups, text_groups
+from vecveil.attacks.attack import split_groups, text_groups
 from vecveil.auditing import AuditResult, audit
 from vecveil.auditing.case import MIN_TEST_TEXTS, Options, make_case
 from vecveil.bulk.job import metadata_of

@@ -3,9 +3,8 @@ import pytest
 
 from harness.errors import raises
 from unit.attacks.test_geia import DIMENSION, TINY, _noisy, language, threshold
-from vecveil.attacks.evidence import TextVectors
-from vecveil.attacks.reconstruction.algen import ALGENAttack, align
-from vecveil.attacks.reconstruction.geia import GEIAAttack
+from vecveil.attacks.attack import TextVectors
+from vecveil.attacks.reconstruction.decoder import ALGENAttack, GEIAAttack, align
 
 FALSE_FAILURE = 1e-6 / 2
 MIX = np.random.default_rng(5).standard_normal((DIMENSION, DIMENSION))

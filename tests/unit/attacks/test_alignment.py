@@ -8,8 +8,7 @@ import pytest
 from harness.errors import raises
 from unit.attacks.planted_maps import evidence, permutation, rotation
 from vecveil.attacks import CandidateVectors, Knowledge, PairedVectors
-from vecveil.attacks.alignment import PermutationAlignment, ProcrustesAlignment, RidgeAlignment
-from vecveil.attacks.unpaired import UnpairedAlignment
+from vecveil.attacks.alignment import PermutationAlignment, ProcrustesAlignment, RidgeAlignment, UnpairedAlignment
 
 PAIRED = [PermutationAlignment(pairs=(5, 60)), ProcrustesAlignment(pairs=(5, 60)), RidgeAlignment(pairs=(5, 60))]
 ATTACKS = [*PAIRED, UnpairedAlignment(runs=1, clusters=4, rounds=4)]

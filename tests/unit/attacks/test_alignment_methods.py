@@ -12,12 +12,14 @@ from vecveil.attacks.alignment import (
     PermutationAlignment,
     ProcrustesAlignment,
     RidgeAlignment,
+    UnpairedAlignment,
     choose_map,
+    cluster_centres,
     folds,
+    from_principal_axes,
     procrustes,
     reached,
 )
-from vecveil.attacks.unpaired import UnpairedAlignment, cluster_centres, from_principal_axes
 
 RNG = np.random.default_rng(0)
 

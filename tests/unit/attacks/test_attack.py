@@ -10,7 +10,7 @@ import pytest
 from harness.errors import raises
 from unit.attacks.planted import planted
 from vecveil.attacks import Attack, KernelAttack, LabelledVectors, LinearAttack, MLCAttack, MLPAttack, ladder_attacks
-from vecveil.attacks.perceptron import Schedule
+from vecveil.attacks.networks import Schedule
 
 ATTACKS = [
     LinearAttack(),

@@ -8,8 +8,8 @@ import pytest
 from harness.errors import raises
 from unit.attacks.planted import planted
 from vecveil.attacks import KernelAttack, LabelledVectors, LinearAttack
-from vecveil.attacks.averaging import AveragingAttack, mean_of_releases
 from vecveil.attacks.probes import LinearProbe
+from vecveil.attacks.wrapped import AveragingAttack, mean_of_releases
 
 SCALE = 1.2
 

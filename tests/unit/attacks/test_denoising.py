@@ -20,8 +20,8 @@ from vecveil.attacks import (
 )
 from vecveil.attacks.attack import AttackFinding
 from vecveil.attacks.candidates import CosineMatching
-from vecveil.attacks.denoising import Denoised, fit_denoiser
 from vecveil.attacks.probes import LinearProbe, MLPProbe
+from vecveil.attacks.wrapped import Denoised, fit_denoiser
 from vecveil.metrics.estimates import Estimate
 
 n = 6

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vecveil.attacks import Knowledge, LabelledVectors, Session
-from vecveil.attacks.token_inference.linear import FaintDirectionsAttack, LinearAttack
+from vecveil.attacks.token_inference import FaintDirectionsAttack, LinearAttack
 from vecveil.sensitivity import LinearMap, Moments, concept_directions, subspace_map
 
 N, V, ROWS = 96, 12, 3000

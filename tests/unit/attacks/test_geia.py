@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from harness.errors import raises
-from vecveil.attacks.attack import Session
-from vecveil.attacks.evidence import Knowledge, TextVectors
-from vecveil.attacks.reconstruction.decoder import PRESETS, Decoder
-from vecveil.attacks.reconstruction.geia import GEIAAttack
-from vecveil.attacks.reconstruction.tokenisers import Tokeniser
+from vecveil.attacks.attack import Knowledge, Session, TextVectors
+from vecveil.attacks.reconstruction.base import Tokeniser
+from vecveil.attacks.reconstruction.decoder import PRESETS, Decoder, GEIAAttack
 
 WORDS = ["red", "blue", "cat", "dog", "runs", "sleeps", "here", "there"]
 DIMENSION = 10

@@ -4,9 +4,8 @@ from sklearn.kernel_ridge import KernelRidge
 
 from harness.errors import raises
 from unit.attacks.planted import parity, planted
-from vecveil.attacks import KernelAttack, Knowledge, LabelledVectors, Session
-from vecveil.attacks.token_inference import kernel
-from vecveil.attacks.token_inference.kernel import KernelSetting, fit_kernel_ridge
+from vecveil.attacks import KernelAttack, Knowledge, LabelledVectors, Session, token_inference
+from vecveil.attacks.token_inference import KernelSetting, fit_kernel_ridge
 
 
 def test_parity_is_found():
@@ -85,9 +84,9 @@ def test_a_wrong_covariance_does_not_blind_it(wrong):
 def test_rows_that_coincide_are_solved_in_float64() -> None:
     # float32 finds this matrix indefinite after it has overwritten a part of it.
     rows = np.repeat(np.linspace(0, 1e-3, 20, dtype=np.float32)[:, None], 3, axis=1)
-    gram = kernel._kernel(rows, rows, 1.0)
+    gram = token_inference._kernel(rows, rows, 1.0)
     target = np.arange(20, dtype=np.float32)[:, None]
     exact = gram.astype(np.float64) + 2e-5 * np.eye(20)
-    solved = kernel._solve(gram.copy(), target, np.float32(0))
+    solved = token_inference._solve(gram.copy(), target, np.float32(0))
     assert solved.dtype == np.float64
     np.testing.assert_allclose(solved, np.linalg.solve(exact, target), rtol=1e-5)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-import vecveil.attacks.token_inference.ladder
+import vecveil.attacks.ladder
 from harness.errors import raises
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import (
@@ -24,7 +24,7 @@ def small(monkeypatch):
         ladder_attacks(tier, device=device)  # the tier is still checked
         return LinearAttack(), KernelAttack(rows=800), MLPAttack((32,), epochs=10, batch=32)
 
-    monkeypatch.setattr(vecveil.attacks.token_inference.ladder, "ladder_attacks", attacks)
+    monkeypatch.setattr(vecveil.attacks.ladder, "ladder_attacks", attacks)
 
 
 def test_tiers():
@@ -63,7 +63,7 @@ def test_further_texts_and_those_without_the_concept_bring_their_attacks(monkeyp
     def attacks(tier="quick", *, device="auto"):
         return KernelAttack(rows=99), TransplantAttack(rows=99), FurtherKernelAttack(rows=99)
 
-    monkeypatch.setattr(vecveil.attacks.token_inference.ladder, "ladder_attacks", attacks)
+    monkeypatch.setattr(vecveil.attacks.ladder, "ladder_attacks", attacks)
     train, test, more = planted(60, seed=0), planted(40, seed=1), planted(30, seed=2)
     further = FurtherVectors(more.X, more.L, np.full(30, 0.5))
     given = {"without_train": 0.1 * train.X, "further_train": further}

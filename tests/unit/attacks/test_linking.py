@@ -6,7 +6,7 @@ from scipy.stats import binom
 
 from harness.errors import raises
 from vecveil.attacks import CandidateVectors, LinkingAttack, PairedVectors
-from vecveil.attacks.linking import group_means
+from vecveil.attacks.candidates import group_means
 
 N, TEXTS = 24, 300
 FALSE_FAILURE = 1e-6 / 2

@@ -6,8 +6,8 @@ import pytest
 from harness.errors import raises
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import FurtherVectors, LabelledVectors, MLCAttack, MLPAttack, NetworkAttack
+from vecveil.attacks.networks import PUBLISHED
 from vecveil.attacks.release_model import fit_input_map
-from vecveil.attacks.token_inference.perceptrons import PUBLISHED
 
 
 def test_parity_is_found():

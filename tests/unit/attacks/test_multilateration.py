@@ -8,9 +8,9 @@ import pytest
 from harness.errors import raises
 from unit.attacks.planted import planted
 from vecveil.attacks import LabelledVectors, LinearAttack, MultilaterationAttack, RepeatedVectors
-from vecveil.attacks.averaging import blocks, fit_locator, repeated_releases
-from vecveil.attacks.evidence import Knowledge
+from vecveil.attacks.attack import Knowledge
 from vecveil.attacks.probes import LinearProbe
+from vecveil.attacks.wrapped import blocks, fit_locator, repeated_releases
 
 N = 12
 SHIFT = np.random.default_rng(5).standard_normal((N, N))

@@ -4,7 +4,7 @@ import pytest
 from harness.errors import raises
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import LabelledVectors
-from vecveil.attacks.token_inference.neighbours import NearestNeighboursAttack, _nearest, _votes
+from vecveil.attacks.token_inference import NearestNeighboursAttack, _nearest, _votes
 
 ATTACK = NearestNeighboursAttack()
 
@@ -62,7 +62,7 @@ def test_reduced_erased_and_constant_releases():
 
 
 def test_nearest_and_votes_are_what_they_say(monkeypatch):
-    monkeypatch.setattr("vecveil.attacks.token_inference.neighbours._CELLS", 40)  # in pieces
+    monkeypatch.setattr("vecveil.attacks.token_inference._CELLS", 40)  # in pieces
     rng = np.random.default_rng(0)
     wanted, known = (rng.standard_normal((rows, 3)).astype(np.float32) for rows in (9, 20))
     labels = rng.random((20, 4)) < 0.4

@@ -4,7 +4,7 @@ import pytest
 from harness.errors import raises
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import LabelledVectors
-from vecveil.attacks.token_inference.neighbours import BayesPosteriorAttack, _logarithms, _share
+from vecveil.attacks.token_inference import BayesPosteriorAttack, _logarithms, _share
 
 ATTACK = BayesPosteriorAttack()
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from harness.errors import raises
-from vecveil.attacks.reconstruction.tokenisers import rows_by_length
+from vecveil.attacks.reconstruction.base import rows_by_length
 from vecveil.attacks.training import (
     TrainingRecipe,
     fit_model,

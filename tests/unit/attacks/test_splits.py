@@ -3,7 +3,7 @@ import pytest
 
 from harness.errors import raises
 from vecveil.attacks import split_groups, text_groups
-from vecveil.attacks.evidence import normalise_text
+from vecveil.attacks.attack import normalise_text
 
 
 def test_near_duplicates_come_out_equal():

@@ -6,7 +6,7 @@ import numpy as np
 
 from harness.errors import raises
 from vecveil.attacks import KernelAttack, LabelledVectors, LinearAttack, TransplantAttack
-from vecveil.attacks.evidence import Knowledge
+from vecveil.attacks.attack import Knowledge
 
 N_DIM, TOKENS = 24, 6
 RNG = np.random.default_rng(0)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from harness.errors import raises
-from vecveil.attacks.evidence import TextVectors
-from vecveil.attacks.reconstruction.vec2text import attack as vec2text
-from vecveil.attacks.reconstruction.vec2text.attack import PRESETS, Preset, Vec2TextAttack, Vec2TextState
+from vecveil.attacks.attack import TextVectors
+from vecveil.attacks.reconstruction import vec2text
+from vecveil.attacks.reconstruction.vec2text import PRESETS, Preset, Vec2TextAttack, Vec2TextState
 from vecveil.attacks.training import TrainingRecipe
 from vecveil.metrics.reconstruction import token_f1
 

@@ -5,16 +5,9 @@ import pytest
 import torch
 
 from harness.errors import raises
-from vecveil.attacks.evidence import Knowledge
-from vecveil.attacks.reconstruction.vec2text.correction import Space, correct, encode_checked, fit_ridge, same_space
-from vecveil.attacks.reconstruction.vec2text.networks import (
-    T5Shape,
-    build,
-    logits_of,
-    sequence_loss,
-    t5_config,
-    write_ids,
-)
+from vecveil.attacks.attack import Knowledge
+from vecveil.attacks.reconstruction.t5 import T5Shape, build, logits_of, sequence_loss, t5_config, write_ids
+from vecveil.attacks.reconstruction.vec2text import Space, correct, encode_checked, fit_ridge, same_space
 
 LETTERS = "abcdef"
 

@@ -8,10 +8,9 @@ import torch
 from safetensors.torch import save_file
 
 from harness.errors import raises
-from vecveil.attacks.evidence import TextVectors
-from vecveil.attacks.reconstruction.vec2text.attack import Preset, Vec2TextAttack
-from vecveil.attacks.reconstruction.vec2text.networks import logits_of, write_ids
-from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint, read_published
+from vecveil.attacks.attack import TextVectors
+from vecveil.attacks.reconstruction.t5 import PublishedCheckpoint, logits_of, read_published, write_ids
+from vecveil.attacks.reconstruction.vec2text import Preset, Vec2TextAttack
 from vecveil.attacks.training import TrainingRecipe
 
 transformers = pytest.importorskip("transformers")

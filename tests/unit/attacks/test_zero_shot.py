@@ -90,7 +90,7 @@ def test_a_causal_model_of_a_local_folder_proposes(tmp_path):
     """A tiny GPT-2 without training stands in: the vectors alone choose among its proposals."""
     import transformers
 
-    from vecveil.attacks.reconstruction.tokenisers import Tokeniser
+    from vecveil.attacks.reconstruction.base import Tokeniser
 
     tokeniser = Tokeniser.train(language(60, 0).texts, 300)
     config = transformers.GPT2Config(

@@ -9,7 +9,7 @@ import pytest
 
 from harness.small_attacks import small_audits
 from vecveil.attacks import Attack, KernelAttack, LinearAttack, MLCAttack, MLPAttack
-from vecveil.attacks.token_inference.perceptrons import PUBLISHED
+from vecveil.attacks.networks import PUBLISHED
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import numpy as np
 
 import vecveil
 from harness.errors import raises
-from vecveil.attacks.evidence import normalise_text
+from vecveil.attacks.attack import normalise_text
 from vecveil.auditing import families
 from vecveil.auditing.case import Case, Options, Side, make_case
 

@@ -1,17 +1,20 @@
-"""Base class of reconstruction attacks, which write the text of a released vector."""
+"""Reconstruction attacks, which write the text of a released vector: their base class, tokens and batches."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.attack import Attack, AttackFinding, Session
-from vecveil.attacks.evidence import Knowledge, TextVectors
+from vecveil.attacks.attack import Attack, AttackFinding, Knowledge, Session, TextVectors
+from vecveil.attacks.training import Batch
+from vecveil.errors import InvalidInputError, optional_import
+from vecveil.io import write_bytes
 from vecveil.metrics.reconstruction import reconstruction_leakage, text_similarity, token_f1
 from vecveil.metrics.utility import embedding_cosine
 from vecveil.types import Embeddings
@@ -95,3 +98,149 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
             estimates[f"token_f1_of_{name}"] = replace(f1, metric=f"{f1.metric} {words}")
         examples = tuple(zip(test.texts, guesses, strict=True))[:EXAMPLES]
         return AttackFinding(estimates, details=self._details(state), examples=examples)
+
+
+END = "<|endoftext|>"
+Ids = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
+
+
+class Tokeniser:
+    """A tokeniser of the `tokenizers` library; ``end`` is the id of the token that ends a text."""
+
+    def __init__(self, backend: Any, end: int) -> None:
+        self._backend = backend
+        # A pretrained tokeniser may carry limits that would cut or pad rows silently.
+        self._backend.no_padding()
+        self._backend.no_truncation()
+        self.end = end
+
+    @classmethod
+    def train(cls, texts: Iterable[str], size: int) -> Tokeniser:
+        """Return a byte-level BPE of at most ``size`` tokens; the same texts give the same tokeniser.
+
+        ``size`` is at least 257: the bytes and the end. More tokens make shorter texts and a larger output layer.
+        """
+        tokenizers = _import_tokenizers()
+        check_count(size, owner="Tokeniser", param="size", minimum=257)
+        backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+        backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend.decoder = tokenizers.decoders.ByteLevel()
+        # All bytes are tokens, so that any text can be encoded and decoding restores it exactly.
+        alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
+        )
+        backend.train_from_iterator(texts, trainer)
+        return cls(backend, backend.token_to_id(END))
+
+    @classmethod
+    def pretrained(cls, model: str) -> Tokeniser:
+        """Return the tokeniser of a model of the Hugging Face hub, or of a folder; it must have an end token."""
+        fast = import_transformers().AutoTokenizer.from_pretrained(model)
+        if getattr(fast, "backend_tokenizer", None) is None or fast.eos_token_id is None:
+            raise InvalidInputError(
+                f"The model {str(model)[-80:]} has no fast tokeniser with an end token.", param="model"
+            )
+        return cls(fast.backend_tokenizer, fast.eos_token_id)
+
+    @property
+    def size(self) -> int:
+        """Return the number of tokens."""
+        return int(self._backend.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, texts: Sequence[str], max_tokens: int) -> list[Ids]:
+        """Return the ids of each text, at most ``max_tokens``, the end included where it fits."""
+        # The end is added here: special tokens differ from tokeniser to tokeniser.
+        rows = self._backend.encode_batch(list(texts), add_special_tokens=False)
+        return [np.array([*row.ids, self.end][:max_tokens], dtype=np.int64) for row in rows]
+
+    def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
+        """Return the text of each row, up to its first end."""
+        rows = []
+        for row in ids:
+            # Rows of a batch run on behind their end until the longest text is written.
+            given = [int(i) for i in row]
+            rows.append(given[: given.index(self.end)] if self.end in given else given)
+        return [str(text) for text in self._backend.decode_batch(rows, skip_special_tokens=True)]
+
+    def save(self, folder: Path) -> None:
+        """Write ``tokenizer.json``, readable by its owner only: it holds words of the texts."""
+        write_bytes(folder / "tokenizer.json", self._backend.to_str().encode())
+
+    @classmethod
+    def load(cls, folder: Path, end: int) -> Tokeniser:
+        """Return the tokeniser of ``tokenizer.json``."""
+        text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        return cls(_import_tokenizers().Tokenizer.from_str(text), end)
+
+
+class TextBatches(Sequence[Batch]):
+    """The batches of an epoch, built on access.
+
+    Args:
+        rows: Rows of each batch.
+        ids: Tokens of the N texts; a batch holds them as ``ids``, padded with 0, and ``lengths``.
+        arrays: By name, arrays with N rows.
+        guesses: Tokens of a guess for each text and the id that pads them; a batch holds ``guess_ids``.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Rows],
+        ids: Sequence[Ids],
+        arrays: Mapping[str, npt.NDArray[Any]],
+        guesses: tuple[Sequence[Ids], int] | None = None,
+    ) -> None:
+        self.rows, self.ids, self.arrays, self.guesses = rows, ids, arrays, guesses
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        rows = self.rows[index]
+        batch = {name: values[rows] for name, values in self.arrays.items()}
+        batch["ids"], batch["lengths"] = padded([self.ids[i] for i in rows], fill=0)
+        if self.guesses is not None:
+            ids, pad = self.guesses
+            batch["guess_ids"], _ = padded([ids[i] for i in rows], fill=pad)
+        return batch
+
+
+def padded(rows: Sequence[Ids], fill: int) -> tuple[Ids, Ids]:
+    """Return token ids as one array, short rows padded with ``fill``, and the lengths."""
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    ids = np.full((len(rows), int(lengths.max(initial=1))), fill, dtype=np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+    return ids, lengths
+
+
+def rows_by_length(ids: Sequence[Ids], batch: int, rng: np.random.Generator, *, pool: int = 50) -> list[Rows]:
+    """Return the rows of each batch: texts of similar length together, otherwise in random order."""
+    lengths = np.array([len(row) for row in ids])
+    order = rng.permutation(len(lengths))
+    batches = []
+    # Sorting within pools of batches saves padding and keeps most of the randomness.
+    for i in range(0, len(order), pool * batch):
+        part = order[i : i + pool * batch]
+        part = part[np.argsort(lengths[part], kind="stable")]
+        batches += [part[j : j + batch] for j in range(0, len(part), batch)]
+    return [batches[i] for i in rng.permutation(len(batches))]
+
+
+def import_transformers() -> Any:
+    """Return transformers, or raise the error that names the extra to install."""
+    with optional_import("A reconstruction", "transformers", "attacks"):
+        import transformers
+    return transformers
+
+
+def _import_tokenizers() -> Any:
+    with optional_import("A reconstruction", "tokenizers", "attacks"):
+        import tokenizers
+        import tokenizers.decoders
+        import tokenizers.models
+        import tokenizers.pre_tokenizers
+        import tokenizers.trainers
+    return tokenizers

@@ -12,10 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.attack import Session
-from vecveil.attacks.evidence import Knowledge, TextVectors
-from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
-from vecveil.attacks.reconstruction.tokenisers import import_transformers
+from vecveil.attacks.attack import Knowledge, Session, TextVectors
+from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf, import_transformers
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.metrics.utility import unit_rows
 from vecveil.runtime import import_torch, resolve_device

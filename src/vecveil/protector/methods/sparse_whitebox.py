@@ -33,8 +33,10 @@ class WhiteboxOptions:
 
 def whitebox_candidate(data: Data, options: WhiteboxOptions, aim: Aim) -> Candidate:
     """Return diagonal Mahalanobis noise shaped by integrated gradients."""
-    from vecveil.attacks.perceptron import train_network  # loads torch
-    from vecveil.attacks.token_inference.perceptrons import PUBLISHED
+    from vecveil.attacks.networks import (
+        PUBLISHED,
+        train_network,  # loads torch
+    )
 
     floor, steps, epochs = options.floor, options.steps, options.epochs or PUBLISHED.epochs
     X = data.positive.astype(np.float32)

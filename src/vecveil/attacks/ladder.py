@@ -6,13 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vecveil.attacks.attack import Attack, AttackResult
-from vecveil.attacks.evidence import FurtherVectors, LabelledVectors
-from vecveil.attacks.token_inference.base import TokenInferenceAttack
-from vecveil.attacks.token_inference.kernel import EnsembleAttack, FurtherKernelAttack, KernelAttack, TransplantAttack
-from vecveil.attacks.token_inference.linear import FaintDirectionsAttack, LinearAttack
-from vecveil.attacks.token_inference.neighbours import BayesPosteriorAttack, NearestNeighboursAttack
-from vecveil.attacks.token_inference.perceptrons import MLCAttack, MLPAttack, NetworkAttack
+from vecveil.attacks.attack import Attack, AttackResult, FurtherVectors, LabelledVectors
+from vecveil.attacks.networks import MLCAttack, MLPAttack, NetworkAttack
+from vecveil.attacks.token_inference import (
+    BayesPosteriorAttack,
+    EnsembleAttack,
+    FaintDirectionsAttack,
+    FurtherKernelAttack,
+    KernelAttack,
+    LinearAttack,
+    NearestNeighboursAttack,
+    TokenInferenceAttack,
+    TransplantAttack,
+)
 from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.types import Embeddings, Groups, Matrix, Release, TokenLabels
 from vecveil.validation import check_count

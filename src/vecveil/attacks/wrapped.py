@@ -1,4 +1,4 @@
-"""Attacks on repeated releases of a text: the mean of the releases, and multilateration from their distances.
+"""Attacks in front of another one: on several releases of a text, behind a Wiener filter, on the log of queries.
 
 A release y_j at the distance r from its vector x puts x on a sphere around the release: ‖y_j − x‖ = r. Half of the
 squared equation is b_j = ‖y_j‖²/2 = y_j·x + h with h = (r² − ‖x‖²)/2: linear in x if h is the same for all releases
@@ -8,16 +8,16 @@ further, Gaussian, observation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.attack import Attack, AttackFinding, Session, WrappedAttack
-from vecveil.attacks.evidence import Knowledge, LabelledVectors
-from vecveil.attacks.token_inference.linear import LinearAttack
+from vecveil.attacks.attack import Attack, AttackFinding, Knowledge, LabelledVectors, Session
+from vecveil.attacks.release_model import Denoiser, fit_denoiser
+from vecveil.attacks.token_inference import KernelAttack, LinearAttack
 from vecveil.errors import InvalidInputError, wrong_shape
 from vecveil.types import Embeddings, Release
 from vecveil.validation import check_count
@@ -31,6 +31,27 @@ _TRIED = 2**15  # releases of all of them, between those bounds
 _PENALTIES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 _TINY = 1e-300
 _ROUND = 0.1  # share of the estimate's error that is assumed to have no direction
+
+
+class WrappedAttack(Attack[Any, Any]):
+    """An attack that changes vectors or knowledge and hands them to an inner attack."""
+
+    inner_key = "inner"  # of the inner attack's settings in a checkpoint
+
+    def __init__(self, inner: Attack[Any, Any]) -> None:
+        self.inner = inner
+        self.validation_share = inner.validation_share
+        self.state_type = inner.state_type
+
+    def _check(self, train: Any, test: Any, knowledge: Knowledge) -> None:
+        self.inner._check(train, test, knowledge)
+
+    def _settings(self) -> Mapping[str, Any]:
+        key = self.inner_key
+        # Not `vars(self)`: the other attributes are derived from the inner attack.
+        own = {name: getattr(self, name) for name in ("draws", "k") if hasattr(self, name)}
+        inner = {f"{key}.{name}": value for name, value in self.inner._settings().items()}
+        return {key: self.inner.name, **own, **inner}
 
 
 def mean_of_releases(release: Release, k: int) -> Release:
@@ -414,3 +435,130 @@ def _factor(covariance: FloatArray, error: float) -> FloatArray:
     values = (1 - _ROUND) * values / max(float(values.mean()), _TINY) + _ROUND
     factor: FloatArray = vectors * np.sqrt(values * error / len(values))
     return factor
+
+
+class Denoised(WrappedAttack):
+    """Another attack, behind the Wiener filter.
+
+    The oracle of the inner attack returns denoised vectors. A linear attack gains nothing (it can learn the
+    filter itself); attacks that use distances do, most behind noise that differs from direction to direction.
+    """
+
+    inner_key = "attack"
+
+    def __init__(self, attack: Attack[Any, Any], *, draws: int = 8) -> None:
+        """Keep the inner attack and the oracle draws that the filter is fitted on."""
+        super().__init__(attack)
+        self.draws = check_count(draws, owner="Denoised", param="draws")
+        self.name = f"denoised-{attack.name}"
+        self.description = f"After a Wiener filter: {attack.description}"
+        self.family, self.cost = attack.family, attack.cost
+        self.source = f"{attack.source} Filter: Wiener (1949)."
+        self.state_type = {"denoiser": Denoiser, "inner": attack.state_type}
+
+    def _fit(self, train: Any, validation: Any, session: Session) -> Any:
+        knowledge = session.knowledge
+        denoiser = fit_denoiser(train.X, validation.X, knowledge, session.rng, draws=self.draws)
+        # With an oracle `_behind` denoises every draw, and the training vectors stay clean.
+        if not knowledge.adaptive:
+            train, validation = _mapped(denoiser, train), _mapped(denoiser, validation)
+        inner = self.inner._fit(train, validation, session.inner(_behind(denoiser, knowledge)))
+        return {"denoiser": denoiser, "inner": inner}
+
+    def _judge(self, state: Any, train: Any, test: Any, session: Session) -> AttackFinding:
+        denoiser: Denoiser = state["denoiser"]
+        known = train if session.knowledge.adaptive else _mapped(denoiser, train)
+        session = replace(session, knowledge=_behind(denoiser, session.knowledge))
+        finding = self.inner._judge(state["inner"], known, _mapped(denoiser, test), session)
+        details = {"denoiser_penalty": denoiser.penalty, **finding.details}
+        return replace(finding, details=details)
+
+
+def _behind(denoiser: Denoiser, knowledge: Knowledge) -> Knowledge:
+    """Return the knowledge of denoised vectors."""
+    # The noise passes the linear map W as well: its covariance becomes Wᵀ S W.
+    release, S, weights = knowledge.release, knowledge.noise_covariance, denoiser.weights
+    return Knowledge(
+        weights.shape[1],
+        None if release is None else lambda X, rng: denoiser(knowledge.draw(X, rng)),
+        None if S is None else weights.T @ np.asarray(S, dtype=np.float64) @ weights,
+    )
+
+
+def _mapped(denoiser: Denoiser, evidence: Any) -> Any:
+    """Return the same evidence with denoised vectors."""
+    changes: dict[str, Any] = {"X": denoiser(evidence.X)}
+    without = getattr(evidence, "without", None)
+    if without is not None:
+        # Released like X. Test evidence of an adaptive attack may hold vectors of another dimension, unused.
+        fits = without.shape[1] == len(denoiser.mean)
+        changes["without"] = denoiser(without) if fits else None
+    return replace(evidence, **changes)
+
+
+@dataclass(frozen=True, eq=False)
+class AccessMap:
+    """The map from the queries that fetched a row to its place among rows that are fetched together.
+
+    Attributes:
+        axes: (Q, d) weights of the queries.
+    """
+
+    axes: FloatArray
+
+    def __call__(self, accesses: Embeddings) -> Embeddings:
+        """Return coordinates (N, d) of rows that the queries fetched, (N, Q) zeros and ones."""
+        counts = accesses.sum(axis=1, keepdims=True, dtype=np.float64)
+        # A row that is fetched often must not lie farther out.
+        shares = accesses / np.sqrt(np.maximum(counts, 1.0))
+        coordinates: Embeddings = (shares @ self.axes).astype(np.float32)
+        return coordinates
+
+
+def fit_access_map(accesses: Embeddings, *, dimensions: int = 64) -> AccessMap:
+    """Return the leading directions of rows that are fetched together, each query weighted by its surprise.
+
+    Formula: latent semantic analysis (Deerwester et al. 1990) of rows and queries in the place of texts and words, with
+    inverse document frequencies.
+    """
+    check_count(dimensions, owner="fit_access_map", param="dimensions")
+    fetched = accesses.sum(axis=0, dtype=np.float64)
+    weights = np.log(len(accesses) / np.maximum(fetched, 1.0))
+    counts = np.maximum(accesses.sum(axis=1, keepdims=True, dtype=np.float64), 1.0)
+    weighted = accesses * weights / np.sqrt(counts)
+    axes = np.linalg.svd(weighted - weighted.mean(axis=0), full_matrices=False)[2][:dimensions]
+    return AccessMap(weights[:, None] * axes.T)
+
+
+class AccessPatternAttack(WrappedAttack):
+    """A token-inference attack on what a log of queries tells of a row: which queries fetched it.
+
+    ``X`` holds a row of zeros and ones for each stored row, a column for each query of the log. The log shows neither
+    text nor vector of a query. Rows of one subject are fetched together, so that known texts of a part of the rows tell
+    the subjects of the others. A log of ids that was computed from released vectors tells no more of a row than its own
+    release does, unless queries were made for that row's text: then each is a further release of it.
+    """
+
+    name = "access-patterns"
+    description = "Token inference from the queries that fetched each row, by the rows that are fetched together."
+    family = "token-inference"
+    source = "Own; Deerwester et al. (1990), latent semantic analysis; Islam et al. (2012), access-pattern leakage."
+
+    def __init__(self, inner: Attack[LabelledVectors, Any] | None = None, *, dimensions: int = 64) -> None:
+        """Keep the inner attack (None: `KernelAttack`) and the most directions of the map."""
+        super().__init__(KernelAttack() if inner is None else inner)
+        self.k = check_count(dimensions, owner="AccessPatternAttack", param="dimensions")
+        self.cost = f"the log of queries, and known texts of a part of the rows; {self.inner.cost}"
+        self.state_type = {"map": AccessMap, "inner": self.inner.state_type}
+
+    def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> Any:
+        places = fit_access_map(np.concatenate([train.X, validation.X]), dimensions=self.k)
+        learnt, held = (replace(part, X=places(part.X)) for part in (train, validation))
+        knowledge = replace(session.knowledge, dimension=learnt.dimension)
+        inner = self.inner._fit(learnt, held, session.inner(knowledge))
+        return {"map": places, "inner": inner}
+
+    def _judge(self, state: Any, train: LabelledVectors, test: LabelledVectors, session: Session) -> AttackFinding:
+        known, met = (replace(part, X=state["map"](part.X)) for part in (train, test))
+        knowledge = replace(session.knowledge, dimension=met.dimension)
+        return self.inner._judge(state["inner"], known, met, replace(session, knowledge=knowledge))

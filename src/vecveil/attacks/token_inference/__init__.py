@@ -1,1 +1,0 @@
-"""Token inference: which concept words a text holds, read from its released vector."""
