@@ -99,9 +99,7 @@ def prepare(data: Path, bundle: Path, sentences: Path | None, protectors: Path |
     X = encoder.encode(problem.texts)
     matches = problem.concept.find(problem.texts)
     ids = problem.groups.tolist()
-    case = make_case(
-        matches, ids, embeddings=X, encode=encoder.encode, options=Options(groups=ids), min_token_count=None
-    )
+    case = make_case(matches, Options(groups=ids), embeddings=X, encode=encoder.encode)
     without, made = case.without_train, case.further
     assert without is not None
     assert made is not None

@@ -148,14 +148,18 @@ class Bench:
         X, negative = self.once(
             vectors_key, lambda: (encoder.encode(problem.texts), encoder.encode(matches.negatives()))
         )
-        options = Options(seed=seed, device="cpu", show_progress=False, attacker_texts=tuple(problem.rest))
+        options = Options(
+            seed=seed,
+            device="cpu",
+            show_progress=False,
+            attacker_texts=tuple(problem.rest),
+            groups=problem.groups.tolist(),
+        )
         case = make_case(
             matches,
-            problem.groups.tolist(),
+            options,
             embeddings=X,
             encode=encoder.encode,
-            options=options,
-            min_token_count=None,
             detect=lambda part: [problem.rest.get(text, ()) for text in part],
             owner="experiment",
         )

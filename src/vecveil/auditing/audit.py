@@ -1,4 +1,4 @@
-"""Attack clean and protected vectors of the same texts, and record what the attacks find."""
+"""Audit a protector, or a store without its protector: attack vectors of known texts, and record the findings."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
+from vecveil.attacks import AttackResult, KernelProbe, LabelledVectors, LinearProbe
+from vecveil.attacks.wrapped import fit_access_map
 from vecveil.auditing.case import (
     MIN_TEST_TEXTS,
+    TEST_SHARE,
     Case,
     Options,
     Side,
@@ -23,25 +28,55 @@ from vecveil.auditing.case import (
     make_case,
     read_part,
 )
-from vecveil.auditing.families import NAMED, SKIPPABLE, Refit, learning_curve, run_families, strongest_result
+from vecveil.auditing.families import NAMED, NO_OTHERS, SKIPPABLE, Refit, learning_curve, run_families, strongest_result
 from vecveil.auditing.jobs import WorkFolder, fingerprint
+from vecveil.auditing.jobs import skip as left_out
 from vecveil.auditing.result import AuditResult, assemble
 from vecveil.concepts import Concept
+from vecveil.concepts.folding import words
 from vecveil.data import read_texts
 from vecveil.encoders import load_encoder
 from vecveil.errors import InvalidInputError
 from vecveil.io import make_folders
-from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
+from vecveil.metrics import Estimate, NeighbourTask, SimilarityTask, UtilityTask
+from vecveil.metrics.estimates import clopper_pearson
 from vecveil.protector import Protector
 from vecveil.protector.methods.text_level import released_rows
 from vecveil.randomness import NoiseKey
-from vecveil.records.audit import EncoderRecord, GuaranteeRecord, UtilityRecord
+from vecveil.records.audit import SEALED, EncoderRecord, GuaranteeRecord, UtilityRecord
+from vecveil.records.verdict import UNPROTECTED
 from vecveil.runtime import resolve_device
 from vecveil.types import Embeddings, Release, Texts
-from vecveil.validation import check_count, check_texts
+from vecveil.validation import check_count, check_embeddings, check_same_length, check_texts
 
-_OWNER = "audit"
 UTILITY_ROWS = 5000  # rows sampled for utility: neighbour search grows with their square
+OWN_WORDS = "words of the texts"
+"""Name of the concept of an audit that is given none."""
+OBJECT_ATTACKS = ("objects-linear", "objects-kernel")
+_WORDS, _SHARE, _FEWEST = 40, 0.05, 15
+_TEXT_WORDS = 3.0  # a column whose values have fewer words on average holds names or codes, not texts
+_CLEAN = 0.999  # median cosine to the encoder's vectors: rounding to half precision stays above it
+
+
+class AuditOptions(TypedDict, total=False):
+    """The options that `audit` and `audit_store` share; `audit` describes them."""
+
+    groups: Sequence[Any] | None
+    subjects: Sequence[Any] | None
+    tier: str
+    min_token_count: int | None
+    show_terms: bool
+    show_reconstructions: bool
+    attacker_texts: Texts | str | os.PathLike[str]
+    skip: Sequence[str]
+    attacks: Sequence[str]
+    language_model: str | os.PathLike[str] | None
+    device: str
+    seed: int
+    work: str | os.PathLike[str] | None
+    lint: Sequence[dict[str, str]]
+    command: str | None
+    show_progress: bool | None
 
 
 def audit(
@@ -52,22 +87,7 @@ def audit(
     encoder: Any = None,
     embeddings: Embeddings | None = None,
     tasks: Sequence[UtilityTask] = (),
-    groups: Sequence[Any] | None = None,
-    subjects: Sequence[Any] | None = None,
-    tier: str = "quick",
-    min_token_count: int | None = None,
-    show_terms: bool = False,
-    show_reconstructions: bool = False,
-    attacker_texts: Texts | str | os.PathLike[str] = (),
-    skip: Sequence[str] = (),
-    attacks: Sequence[str] = (),
-    language_model: str | os.PathLike[str] | None = None,
-    device: str = "auto",
-    seed: int = 0,
-    work: str | os.PathLike[str] | None = None,
-    lint: Sequence[dict[str, str]] = (),
-    command: str | None = None,
-    show_progress: bool | None = None,
+    **options: Unpack[AuditOptions],
 ) -> AuditResult:
     """Attack clean and protected vectors of ``texts`` on the same split, and return the results.
 
@@ -80,11 +100,14 @@ def audit(
         texts: N texts; at least 20 test texts must hold the concept.
         encoder: name or object; needed only if the protector does not record its encoder.
         embeddings: (N, n) clean embeddings of ``texts``, instead of encoding them.
-        tasks: labelled utility tasks to measure beside similarity and neighbours.
+        tasks: labelled utility tasks to measure besides similarity and neighbours.
+        **options: the following.
+
+    Options:
         groups: N ids of texts that belong together, such as those of one document, or None.
         subjects: N ids of the persons that the texts are about, None for a text of no person; in place of ``groups``.
             The record then also states what leaks of each person.
-        tier: ``quick`` or ``full`` (larger attackers, and reconstruction attacks).
+        tier ("quick"): ``quick`` or ``full`` (larger attackers, and reconstruction attacks).
         min_token_count: number of training texts that must hold an attacked word; None takes 15, or 10 or 5
             where 15 would leave out more than half of the occurrences.
         show_terms: write the concept's words into the record, which otherwise holds counts only.
@@ -93,74 +116,43 @@ def audit(
             in which the concept is found; reconstruction learns from all.
         skip: families of attacks to leave out; token inference must stay. ``"kernel-further"`` and ``"substitution"``
             encode many texts with a word exchanged; ``"ensemble"`` and ``"network"`` train long.
-        attacks: run these beside token inference and no others, each a family or the name of an attack, such as
+        attacks: run token inference and these attacks only, each a family or the name of an attack, such as
             ``"zero-shot"``; those of tier full run in the quick tier, too, if they are named.
         language_model: folder of a causal language model for the zero-shot attack; None takes a trigram model of the
             training texts and ``attacker_texts``.
-        device: of learnt attacks: ``auto`` takes CUDA if available, else the CPU.
-        seed: of split, attacks and noise of the audited release; the same seed gives the same figures.
+        device ("auto"): of learnt attacks: ``auto`` takes CUDA if available, else the CPU.
+        seed (0): of split, attacks and noise of the audited release; the same seed gives the same figures.
         work: folder that saves finished attacks, from which an interrupted audit resumes. None saves nothing.
         lint: warnings for the record, each ``{"code", "message"}``.
         command: the command line, for the record.
+        show_progress: None shows bars on a terminal only.
 
     Raises:
         ConceptError: too few texts hold the concept, or its words are too rare to attack.
         IncompatibleError: the protector was fitted for another encoder than ``encoder``.
     """
     started = time.perf_counter()
-    check_kind(protector, Protector, owner=_OWNER, param="protector")
-    check_kind(concept, Concept, owner=_OWNER, param="concept")
-    texts = check_texts(texts, owner=_OWNER, min_rows=2)
-    options = check_options(
-        texts,
-        groups=groups,
-        subjects=subjects,
-        tier=tier,
-        min_token_count=min_token_count,
-        show_terms=show_terms,
-        show_reconstructions=show_reconstructions,
-        attacker_texts=attacker_texts,
-        skip=skip,
-        attacks=attacks,
-        language_model=language_model,
-        device=device,
-        seed=seed,
-        work=work,
-        lint=lint,
-        command=command,
-        show_progress=show_progress,
-        owner=_OWNER,
-    )
+    check_kind(protector, Protector, owner="audit", param="protector")
+    check_kind(concept, Concept, owner="audit", param="concept")
+    texts = check_texts(texts, owner="audit", min_rows=2)
+    checked = check_options(texts, options, owner="audit")
     n = protector.dimension
     if embeddings is not None:
-        embeddings = check_rows(embeddings, texts, owner=_OWNER, param="embeddings", dimension=n)
-    # Before encoding, which may take hours: a concept that too few texts hold fails here.
-    matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
+        embeddings = check_rows(embeddings, texts, owner="audit", param="embeddings", dimension=n)
     # Given embeddings are of the texts as they are: a rewriter's output must be encoded all the same.
     needed = embeddings is None or protector.rewriter is not None
-    loaded = _encoder_of(protector, encoder, needed=needed)
-    if (same := concept.for_encoder(loaded)) is not concept:
-        concept, matches = same, same.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
-    encode = None if loaded is None else encode_with(loaded, n, show_progress=show_progress)
-    matches, options = read_part(concept, matches, loaded, options)
-    if embeddings is None:
-        assert encode is not None
-        embeddings = encode(texts)
-    case = make_case(
-        matches,
-        groups,
-        embeddings=embeddings,
-        encode=encode,
-        options=options,
-        min_token_count=min_token_count,
-        detect=concept.detect,
-    )
+
+    def load() -> Any:
+        return _encoder_of(protector, encoder, needed=needed)
+
+    case, concept, loaded = _case(texts, concept, checked, load, embeddings, n, owner="audit")
+    embeddings = case.embeddings
+    assert embeddings is not None
     seen = _rewritten(protector, case)
+    seed = checked.seed
     sides = (Side("clean", embeddings, embeddings, is_clean=True), protected_side(protector, embeddings, seen, seed))
-    folder = work_folder(case, embeddings, protector.fingerprint, encoder_name(loaded))
-    results, skipped = run_families(
-        case, sides, folder, keyed=_keyed(protector, case), refit=Refit(protector, options.seed)
-    )
+    folder = _work_folder(case, embeddings, protector.fingerprint, loaded)
+    results, skipped = run_families(case, sides, folder, keyed=_keyed(protector, case), refit=Refit(protector, seed))
     curve = learning_curve(case, sides[-1], strongest_result(results), folder)
     result = assemble(
         case,
@@ -184,6 +176,119 @@ def audit(
     return result
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class SealedStorage:
+    """The visible part of a sealed index's storage (`vecveil.search.exposure`), and the exact vectors behind it.
+
+    Attributes:
+        exact: (N, n) vectors of the rows, which a process with the key holds.
+        facts: number of objects, sizes and times of writing, for the record.
+        found: by kind, how many values stand readable in an object, and how many were looked for.
+        built: (S, q) what the storage shows of S small indexes, and (S,) whether the texts of each hold the concept;
+            None if all texts do.
+    """
+
+    exact: Embeddings
+    facts: Mapping[str, Any]
+    found: Mapping[str, tuple[int, int]]
+    built: tuple[Any, Any] | None
+
+
+def audit_store(
+    vectors: Embeddings,
+    texts: Texts,
+    concept: Concept,
+    *,
+    beside: Embeddings | None = None,
+    accesses: Embeddings | None = None,
+    sealed: SealedStorage | None = None,
+    encoder: Any = None,
+    **options: Unpack[AuditOptions],
+) -> AuditResult:
+    """Attack the vectors of a store, and return the results.
+
+    Attackers learn from 70 % of the texts with their vectors and are judged on the others. They cannot draw fresh
+    releases: an attacker who has the protector may find more.
+
+    Args:
+        vectors: (N, m) vectors of the store, one for each text.
+        texts: N texts of the store, or of a sample of it.
+        beside: (N, q) numbers that the store shows with each vector, such as lengths of sealed blobs and columns of
+            filter tokens (`vecveil.stores.exposure.visible_rows`). Token inference runs without and with them.
+        accesses: (N, Q) zeros and ones, which query of a log fetched which row
+            (`vecveil.stores.exposure.visible_accesses`). They are attacked alone, and as columns next to the vectors.
+        sealed: the storage of a sealed index, whose ciphertext ``vectors`` then are.
+        encoder: name or object; with it the same attacks run on clean vectors, and attacks that compare with
+            clean vectors run too.
+        **options: as for `vecveil.audit`.
+
+    Raises:
+        ConceptError: too few texts hold the concept, or its words are too rare to attack.
+    """
+    owner, started = "audit_store", time.perf_counter()
+    check_kind(concept, Concept, owner=owner, param="concept")
+    texts = check_texts(texts, owner=owner, min_rows=2)
+    checked = check_options(texts, options, owner=owner)
+    # Any dimension: a store may hold vectors reduced to fewer coordinates.
+    vectors = check_rows(vectors, texts, owner=owner, param="vectors", dimension=None)
+    if beside is not None:
+        beside = check_embeddings(beside, owner=owner, param="beside")
+        check_same_length(owner, beside=beside, texts=texts)
+    if accesses is not None:
+        accesses = check_embeddings(accesses, owner=owner, param="accesses")
+        check_same_length(owner, accesses=accesses, texts=texts)
+        places = fit_access_map(accesses)(accesses)
+        beside = places if beside is None else np.hstack([beside, places])
+
+    def load() -> Any:
+        return None if encoder is None else load_encoder(encoder)
+
+    case, concept, loaded = _case(texts, concept, checked, load, None, None, owner=owner)
+    about = None
+    dimensions = {"released_dimension": int(vectors.shape[1])}
+    if case.embeddings is not None:
+        about = EncoderRecord(loaded.name, loaded.model_fingerprint, loaded.precision, (), (), {})
+        dimensions = {"dimension": int(case.embeddings.shape[1]), **dimensions}
+    unprotected = [] if sealed is not None else clean_vectors(vectors, case.embeddings)
+    if sealed is not None:
+        case = replace(case, embeddings=check_rows(sealed.exact, texts, owner=owner, param="sealed", dimension=None))
+    # No release: the attackers of a store have no oracle, and all learn from stored vectors.
+    sides = [Side("protected", vectors, vectors, is_clean=bool(unprotected), beside=beside, accesses=accesses)]
+    if case.embeddings is not None:
+        sides.insert(0, Side("clean", case.embeddings, case.embeddings, is_clean=True))
+    # The protector is unknown: its part of the folder's fingerprint is empty.
+    folder = _work_folder(case, vectors if beside is None else np.hstack([vectors, beside]), "", loaded)
+    results, skipped = run_families(case, sides, folder)
+    curve = learning_curve(case, sides[-1], strongest_result(results), folder)
+    if sealed is not None:
+        results = {**results, **_storage_results(sealed, checked.seed)}
+        if sealed.built is None:
+            skipped += left_out("probe", OBJECT_ATTACKS, NO_OTHERS)[1]
+    result = assemble(
+        case,
+        results,
+        skipped,
+        curve,
+        lint=unprotected,
+        started=started,
+        kind="store",
+        concept=concept.name,
+        method=None,
+        parameters=dimensions if sealed is None else {"mode": SEALED, **sealed.facts},
+        encoder=about,
+        randomness="unknown",
+        guarantee=None,
+        concept_distance=None,
+        utility={},
+    )
+    if folder is not None:
+        folder.remove()
+    return result
+
+
+# -- arguments and data of both
+
+
 def check_kind(value: Any, kind: type[Any], *, owner: str, param: str) -> None:
     """Raise `InvalidInputError` unless ``value`` is an instance of ``kind``."""
     if not isinstance(value, kind):
@@ -192,39 +297,31 @@ def check_kind(value: Any, kind: type[Any], *, owner: str, param: str) -> None:
         )
 
 
-def check_options(
-    texts: Texts,
-    *,
-    groups: Sequence[Any] | None,
-    subjects: Sequence[Any] | None,
-    skip: Sequence[str],
-    attacks: Sequence[str],
-    language_model: str | os.PathLike[str] | None,
-    work: str | os.PathLike[str] | None,
-    attacker_texts: Texts | str | os.PathLike[str],
-    lint: Sequence[dict[str, str]],
-    owner: str,
-    **settings: Any,
-) -> Options:
-    """Return the checked settings of an audit."""
-    if settings["min_token_count"] is not None:
-        check_count(settings["min_token_count"], owner=owner, param="min_token_count")
-    settings["seed"] = check_count(settings["seed"], owner=owner, param="seed", minimum=0)
-    if settings["tier"] not in ("quick", "full"):
+def check_options(texts: Texts, options: AuditOptions, *, owner: str) -> Options:
+    """Return the checked options of an audit."""
+    given: dict[str, Any] = dict(options)
+    if unknown := sorted(given.keys() - AuditOptions.__annotations__.keys()):
+        raise TypeError(f"{owner}() got an unexpected keyword argument {unknown[0]!r}")
+    if given.get("min_token_count") is not None:
+        check_count(given["min_token_count"], owner=owner, param="min_token_count")
+    given["seed"] = check_count(given.get("seed", 0), owner=owner, param="seed", minimum=0)
+    if given.get("tier", "quick") not in ("quick", "full"):
         raise InvalidInputError("`tier` is 'quick' or 'full'.", param="tier")
+    groups, subjects = given.pop("groups", None), given.pop("subjects", None)
     if groups is not None and subjects is not None:
         raise InvalidInputError(
             "Pass `subjects` or `groups`, not both: the texts of one subject stay together.", param="subjects"
         )
-    given, groups = "groups" if subjects is None else "subjects", groups if subjects is None else subjects
-    if groups is not None:
-        if len(groups) != len(texts):
-            raise InvalidInputError(f"`{given}` has {len(groups)} ids for {len(texts)} texts.", param=given)
-        if not all(isinstance(each, Hashable) for each in groups):
-            raise InvalidInputError(f"The ids of `{given}` are strings, numbers or other hashable values.", param=given)
+    param, ids = ("groups", groups) if subjects is None else ("subjects", subjects)
+    if ids is not None:
+        if len(ids) != len(texts):
+            raise InvalidInputError(f"`{param}` has {len(ids)} ids for {len(texts)} texts.", param=param)
+        if not all(isinstance(each, Hashable) for each in ids):
+            raise InvalidInputError(f"The ids of `{param}` are strings, numbers or other hashable values.", param=param)
     # A string would be read letter by letter; [None] fails the check below.
     skipped, named = (
-        list(names) if isinstance(names, list | tuple | set | frozenset) else [None] for names in (skip, attacks)
+        list(names) if isinstance(names, list | tuple | set | frozenset) else [None]
+        for names in (given.get("skip", ()), given.get("attacks", ()))
     )
     if any(name not in SKIPPABLE for name in skipped):
         known = ", ".join(SKIPPABLE)
@@ -237,24 +334,27 @@ def check_options(
             f"`attacks` takes a list of {known}. Token inference always runs.", code="E-INPUT-NAME", param="attacks"
         )
     # A missing GPU fails now, not after the texts are encoded.
-    if settings["device"] != "auto":
-        resolve_device(settings["device"], owner=owner)
+    if given.get("device", "auto") != "auto":
+        resolve_device(given["device"], owner=owner)
+    attacker_texts, model = given.get("attacker_texts", ()), given.get("language_model")
     if isinstance(attacker_texts, str | os.PathLike):
         attacker_texts = [text for text in read_texts(attacker_texts).texts if text.strip()]
     return Options(
-        groups=groups,
-        by_subject=subjects is not None,
-        skip=frozenset(map(str, skipped)),
-        attacks=frozenset(map(str, named)),
-        language_model=None if language_model is None else str(language_model),
-        work=_writable(work, owner),
-        attacker_texts=tuple(check_texts(attacker_texts, owner=owner, param="attacker_texts", min_rows=0)),
-        lint=tuple(lint),
-        **settings,
+        **given
+        | {
+            "groups": ids,
+            "by_subject": subjects is not None,
+            "skip": frozenset(map(str, skipped)),
+            "attacks": frozenset(map(str, named)),
+            "language_model": None if model is None else str(model),
+            "work": _writable(given.get("work")),
+            "attacker_texts": tuple(check_texts(attacker_texts, owner=owner, param="attacker_texts", min_rows=0)),
+            "lint": tuple(given.get("lint", ())),
+        }
     )
 
 
-def _writable(work: str | os.PathLike[str] | None, owner: str) -> Path | None:
+def _writable(work: str | os.PathLike[str] | None) -> Path | None:
     """Create the folder for finished attacks and return its path."""
     if work is None:
         return None
@@ -275,13 +375,45 @@ def _writable(work: str | os.PathLike[str] | None, owner: str) -> Path | None:
     return folder
 
 
-def work_folder(case: Case, vectors: Embeddings, protector: str, encoder: str | None) -> WorkFolder | None:
+def _case(
+    texts: Texts,
+    concept: Concept,
+    options: Options,
+    load: Callable[[], Any],
+    embeddings: Embeddings | None,
+    dimension: int | None,
+    *,
+    owner: str,
+) -> tuple[Case, Concept, Any]:
+    """Return the case, the concept for its encoder, and the encoder that ``load`` returns, or None.
+
+    ``embeddings`` None encodes the texts, if there is an encoder.
+    """
+    progress = options.show_progress
+    # Before encoding, which may take hours: a concept that too few texts hold fails here.
+    matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=progress)
+    loaded = load()
+    if (same := concept.for_encoder(loaded)) is not concept:
+        concept, matches = same, same.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=progress)
+    encode = None
+    if loaded is not None:
+        encode = encode_with(loaded, dimension, show_progress=progress)
+        matches, options = read_part(concept, matches, loaded, options)
+        embeddings = encode(texts) if embeddings is None else embeddings
+    case = make_case(matches, options, embeddings=embeddings, encode=encode, detect=concept.detect, owner=owner)
+    return case, concept, loaded
+
+
+def _work_folder(case: Case, vectors: Embeddings, protector: str, encoder: Any) -> WorkFolder | None:
     """Return the folder for finished attacks of this audit, or None where nothing is saved."""
     o = case.options
     if o.work is None:
         return None
-    mark = fingerprint(case, vectors, protector, encoder)
+    mark = fingerprint(case, vectors, protector, encoder_name(encoder))
     return WorkFolder(o.work, mark, with_texts=o.show_reconstructions)
+
+
+# -- a protector
 
 
 def _encoder_of(protector: Protector, encoder: Any, *, needed: bool) -> Any:
@@ -359,7 +491,7 @@ def _utility(
     Tasks with queries are measured with noise on both sides and with noise on the documents alone.
     """
     rng = np.random.default_rng([seed, 1])
-    rewritten = None if seen is None or seen.embeddings is None else released_rows(X, seen.embeddings, owner=_OWNER)
+    rewritten = None if seen is None or seen.embeddings is None else released_rows(X, seen.embeddings, owner="audit")
 
     def release(V: Embeddings, generator: np.random.Generator | None) -> Embeddings:
         if rewritten is not None:
@@ -388,3 +520,95 @@ def _utility(
             entry = task.to_record(release, rng, sides=side)
             records[name] = UtilityRecord.of(entry)
     return records
+
+
+# -- a store
+
+
+def frequent_words(texts: Sequence[str]) -> Concept:
+    """Return a concept of 40 words that at most a twentieth of the texts hold, for an audit without a concept."""
+    counts = Counter(word for text in texts for word in set(words(text)) if len(word) > 3)
+    most = max(_SHARE * len(texts), _FEWEST)
+    return Concept.from_terms(OWN_WORDS, [w for w, n in counts.most_common() if n <= most][:_WORDS])
+
+
+def _storage_results(sealed: SealedStorage, seed: int) -> dict[tuple[str, str], AttackResult]:
+    """Return the results of the attacks on objects, by (side, name)."""
+    results = {}
+    if sealed.built is not None:
+        shown, holds = sealed.built
+        order = np.random.default_rng(seed).permutation(len(holds))
+        train, test = (
+            LabelledVectors(shown[rows], holds[rows, None])
+            for rows in np.split(order, [round((1 - TEST_SHARE) * len(order))])
+        )
+        for attack, name in zip((LinearProbe(), KernelProbe()), OBJECT_ATTACKS, strict=True):
+            result = attack.run(train, test, rng=seed, show_progress=False)
+            results["protected", name] = replace(
+                result,
+                name=name,
+                description="Tells indexes whose texts hold the concept from others of as many rows "
+                "and bytes, by the number of objects, their sizes and the shares of byte values.",
+            )
+    numbers = {"values": tuple(map(sum, zip(*sealed.found.values(), strict=True))), **sealed.found}
+
+    def search(side: str, estimates: Mapping[str, Estimate]) -> None:
+        results[side, "search-bytes"] = AttackResult(
+            "search-bytes",
+            estimates,
+            None,
+            False,
+            0.0,
+            "Looks in every object, and in its name, for texts, ids, metadata and vectors of rows, these as float16, "
+            "float32, float64 and int8 in both byte orders.",
+            family="candidates",
+            cost="one reading of the storage",
+        )
+
+    search(
+        "protected",
+        {
+            kind: Estimate(f"{kind} found", found / sought, *clopper_pearson(found, sought), sought, 0.0)
+            for kind, (found, sought) in numbers.items()
+        },
+    )
+    # With the key every value was read: that is how it is known what to look for.
+    search(
+        "clean",
+        {
+            kind: Estimate(f"{kind} found", 1.0, *clopper_pearson(sought, sought), sought, 0.0)
+            for kind, (_, sought) in numbers.items()
+        },
+    )
+    return results
+
+
+def plaintext_beside(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, str]]:
+    """Return a warning for each column of texts; ``columns`` holds some values of each column by name."""
+    warnings = []
+    for name, values in columns.items():
+        texts = [value for value in values if isinstance(value, str) and value.strip()]
+        # A column that is mostly empty or numeric, with a stray note, is no column of texts.
+        if not texts or 2 * len(texts) < len(values):
+            continue
+        if sum(len(text.split()) for text in texts) / len(texts) >= _TEXT_WORDS:
+            message = (
+                f"Column {name!r} holds texts beside the vectors ({len(texts)} of the {len(values)} rows that were "
+                "looked at): whoever has this store needs no attack."
+            )
+            warnings.append({"code": "plaintext-beside-vectors", "message": message})
+    return warnings
+
+
+def clean_vectors(vectors: Embeddings, clean: Embeddings | None) -> list[dict[str, str]]:
+    """Return a warning if the vectors of a store are those of the encoder, unprotected."""
+    if clean is None or clean.shape != vectors.shape:
+        return []
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(clean, axis=1)
+    # Cosines ignore length: a store that normalises its vectors is no better protected. `tiny` keeps 0/0 out.
+    cosines = (vectors * clean).sum(axis=1) / np.maximum(norms, np.finfo(np.float32).tiny)
+    # The median, as a store may hold a few vectors of texts that were edited since.
+    if float(np.median(cosines)) < _CLEAN:
+        return []
+    message = "These are the encoder's own vectors: nothing protects them."
+    return [{"code": UNPROTECTED, "message": message}]

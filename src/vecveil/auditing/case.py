@@ -306,25 +306,22 @@ class Case:
 
 def make_case(
     matches: ConceptMatches,
-    ids: Sequence[Any] | None,
+    options: Options,
     *,
     embeddings: Embeddings | None,
     encode: Encode | None,
-    options: Options,
-    min_token_count: int | None,
     detect: Detect | None = None,
     owner: str = "audit",
 ) -> Case:
     """Return the case: texts with the concept split 70/30 by group, the others so that no group is divided.
 
     Args:
-        ids: N ids of texts that belong together, or None.
         detect: finds the concept in the attacker's own texts; None leaves them out.
 
     Raises:
         ConceptError: too few texts or groups hold the concept, or its words are too rare to attack.
     """
-    groups = text_groups(matches.texts, ids)
+    groups = text_groups(matches.texts, options.groups)
     holding = matches.with_concept
     shares = (1 - TEST_SHARE, TEST_SHARE)
     try:
@@ -339,7 +336,7 @@ def make_case(
             "texts that differ.",
             param="groups",
         )
-    thresholds = MIN_TOKEN_COUNTS if min_token_count is None else (min_token_count,)
+    thresholds = MIN_TOKEN_COUNTS if options.min_token_count is None else (options.min_token_count,)
     vocabulary = matches.frequent_tokens(thresholds, learn)
     if len(vocabulary) == 0:
         raise ConceptError(

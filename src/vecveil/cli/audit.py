@@ -9,9 +9,9 @@ import click
 import numpy as np
 
 from vecveil.auditing import AuditResult, audit, audit_store
+from vecveil.auditing.audit import OWN_WORDS, SealedStorage, frequent_words, plaintext_beside
 from vecveil.auditing.case import MIN_TEST_TEXTS
 from vecveil.auditing.families import NAMED, SKIPPABLE
-from vecveil.auditing.store import OWN_WORDS, SealedStorage, frequent_words, plaintext_beside
 from vecveil.cli import options as shared
 from vecveil.cli.output import as_typed, block, data_json, note, report_files, write_reports, writing
 from vecveil.cli.tables import (

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from vecveil.auditing import AuditResult, audit_store
-from vecveil.auditing.store import clean_vectors, plaintext_beside
+from vecveil.auditing.audit import clean_vectors, plaintext_beside
 from vecveil.cli import options as shared
 from vecveil.cli.audit import attack_arguments, attack_options
 from vecveil.cli.output import as_typed, block, data, data_json, note, report_files, write_reports, writing

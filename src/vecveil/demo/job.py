@@ -175,11 +175,9 @@ def run_demo(
     try:  # before the work: what the audit at the end would refuse
         make_case(
             audit_concept.find(audit_texts, show_progress=False),
-            audit_groups,
+            Options(seed=seed, groups=audit_groups),
             embeddings=None,
             encode=None,
-            options=Options(seed=seed),
-            min_token_count=None,
             owner="demo",
         )
     except ConceptError:

@@ -44,11 +44,9 @@ def _case(encode: Encoder | None, corpus: Sequence[str] = (), **changed: object)
     matches = CONCEPT.find(TEXTS)
     case = make_case(
         matches,
-        None,
+        Options(attacker_texts=tuple(corpus), min_token_count=5),
         embeddings=None if encode is None else encode(TEXTS),
         encode=encode,
-        options=Options(attacker_texts=tuple(corpus)),
-        min_token_count=5,
         detect=CONCEPT.detect,
     )
     return replace(case, **changed)
@@ -139,7 +137,7 @@ def test_the_error_of_rare_words_names_a_count_that_works() -> None:
     matches = vecveil.Concept.from_terms("drug", rare).find(texts, show_progress=False)
 
     def case(count: int | None) -> Case:
-        return make_case(matches, None, embeddings=None, encode=None, options=Options(), min_token_count=count)
+        return make_case(matches, Options(min_token_count=count), embeddings=None, encode=None)
 
     with raises("E-CONCEPT", "texts") as refused:
         case(None)

@@ -10,7 +10,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from unit.auditing.test_audit import CONCEPT, DRUGS, OPTIONS, TopicEncoder, notes
-from vecveil.auditing.store import clean_vectors, plaintext_beside
+from vecveil.auditing.audit import clean_vectors, plaintext_beside
 from vecveil.report import render_audit
 
 pytestmark = pytest.mark.usefixtures("quick_audits")
