@@ -135,7 +135,7 @@ def test_the_storage_is_attacked(tmp_path: Path, notes: Path, lsa: Path) -> None
     done = run(*words, "--json", tmp_path / "audit.json", "--html", tmp_path / "audit.html", "--fail-above", 50)
     assert done.code == 0, done.err
     assert 10 <= len(done.out.splitlines()) <= 20
-    assert "Storage reads sizes and times of writing only. Whoever reads this process" in " ".join(done.out.split())
+    assert "An attacker who has the storage learns sizes and times of writing only." in " ".join(done.out.split())
     audit = AuditRecord.load(tmp_path / "audit.json", owner="test")
     named = {attack.name: attack for attack in audit.attacks}
     assert named["search-bytes"].value == 0

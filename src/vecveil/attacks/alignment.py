@@ -275,7 +275,7 @@ def _words(recovered: FloatArray, train: PairedVectors, test: CandidateVectors, 
     own = LabelledVectors(train.clean[rows].astype(np.float64), train.labels[rows])
     of = None if test.groups is None else test.groups[held]
     met = LabelledVectors(recovered[held], test.labels[held], of)
-    return LinearAttack().run(own, met, release=blurred, noise_covariance=half @ half.T, rng=seed).main
+    return LinearAttack(draws=2).run(own, met, release=blurred, noise_covariance=half @ half.T, rng=seed).main
 
 
 def _true_rows(test: CandidateVectors) -> npt.NDArray[np.intp]:

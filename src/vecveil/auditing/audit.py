@@ -547,8 +547,8 @@ def _storage_results(sealed: SealedStorage, seed: int) -> dict[tuple[str, str], 
             results["protected", name] = replace(
                 result,
                 name=name,
-                description="Tells indexes whose texts hold the concept from others of as many rows "
-                "and bytes, by the number of objects, their sizes and the shares of byte values.",
+                description="Distinguishes indexes whose texts contain the concept from indexes with as many "
+                "rows and bytes, by the number of objects, their sizes and the shares of byte values.",
             )
     numbers = {"values": tuple(map(sum, zip(*sealed.found.values(), strict=True))), **sealed.found}
 
@@ -593,8 +593,8 @@ def plaintext_beside(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, str
             continue
         if sum(len(text.split()) for text in texts) / len(texts) >= _TEXT_WORDS:
             message = (
-                f"Column {name!r} holds texts beside the vectors ({len(texts)} of the {len(values)} rows that were "
-                "looked at): whoever has this store needs no attack."
+                f"Column {name!r} contains texts next to the vectors ({len(texts)} of {len(values)} rows examined): "
+                "anyone who has this store needs no attack."
             )
             warnings.append({"code": "plaintext-beside-vectors", "message": message})
     return warnings

@@ -407,7 +407,7 @@ FEWEST_LOCATED = 20  # of fewer texts the figure has no useful interval
 FIXED = 5e-3
 """Relative deviation of the noise's length up to which the sphere equations are solved."""
 VARIES = ("The length of the noise varies, so that distances say nothing that the mean does not.", "noise-length")
-REPEATS = ("Releases of one text are equal: several tell no more than one.", "equal-releases")
+REPEATS = ("Releases of one text are equal: several reveal no more than one.", "equal-releases")
 NO_ROOM = (f"The releases of {FEWEST_LOCATED} texts would take more than 128 MiB.", "memory")
 
 

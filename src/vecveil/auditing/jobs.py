@@ -111,9 +111,9 @@ def attack_job(
         assert isinstance(train, LabelledVectors)
         part, smaller = train.part(share, seed=options.seed), attack
         if isinstance(attack, KernelAttack | EnsembleAttack):
-            # Twice as many rows for each text as the whole has: all of its rows would cost as much and find no more.
+            # As many rows for each text as the whole has: all of its rows would cost as much and find no more.
             fewer = copy.copy(attack)
-            fewer.rows = max(2, min(attack.rows, round(2 * share * attack.rows)))
+            fewer.rows = max(2, round(share * attack.rows))
             smaller = fewer
         settings: dict[str, Any] = {"weight": weight, "oracle": oracle, "name": f"{result_name}-of-{share:g}"}
         return part.texts_known, attack_job(smaller, side, part, test, options, **settings)

@@ -78,17 +78,17 @@ CRITERIA: tuple[tuple[Any, tuple[str, ...], tuple[str, ...]], ...] = (
 )
 """Each criterion with the families of its attacks or the starts of their names, and its metrics per subject."""
 RARE_WORDS = (
-    "Words that too few texts hold are not attacked, and texts without an attacked word are not used; “Words "
-    "attacked” states how much of the concept that leaves out."
+    "Words in too few texts are not attacked, and texts without an attacked word are not used; “Words attacked” "
+    "states how much of the concept that leaves out."
 )
 SAMPLE = (
     "The attackers learnt from this sample alone: an attacker with more texts of the store, or with its protector, "
     "may find more."
 )
 BESIDE = (
-    "Attacks whose name ends in -beside also saw what stands beside the vectors: lengths of sealed blobs and filter "
-    "tokens, or, of queries, the rows that they fetched. Blobs are under AES-256-GCM-SIV: whoever has the key reads "
-    "them. Which rows a query fetches is not hidden."
+    "Attacks whose name ends in -beside also saw the data stored with the vectors: lengths of sealed blobs and filter "
+    "tokens, or, of queries, the rows that they fetched. Blobs are under AES-256-GCM-SIV: with the key, an attacker "
+    "opens them. Which rows a query fetches is not hidden."
 )
 ONE_WORD = LintWarning(
     "one-word",
@@ -474,7 +474,7 @@ def forecast(curve: Sequence[LearningPoint], ahead: float = AHEAD) -> LearningPo
     shared = float(np.mean(widths / (2 * NORMAL * values * (1 - values))))
     x, y = np.log2(texts), logit(values)
     slope, level = np.polyfit(x - x.mean(), y, 1)
-    # More texts never tell less: a falling line is noise.
+    # More texts never teach less: a falling line is noise.
     slope, beyond = max(slope, 0.0), x[-1] + np.log2(ahead) - x.mean()
     rest = y - level - slope * (x - x.mean())
     error = max(float(np.sqrt((rest**2).sum() / (len(x) - 2))), _STEADY * shared)

@@ -20,12 +20,12 @@ LARGE_PART = 0.25
 
 
 class Leak(Record, frozen=True):
-    """R-precision of the strongest reader: of the k concept words of a text, the share among its k best guesses.
+    """R-precision of the strongest attack: of the k concept words of a text, the share among its k best guesses.
 
     Attributes:
         low, high: 95 % interval over groups of texts.
         reader: name of the attack.
-        n: occurrences of words that the reader was judged on.
+        n: occurrences of words that the attack was judged on.
     """
 
     value: Share
@@ -50,7 +50,7 @@ class AuditedLeak(Record, frozen=True):
 
     @property
     def left(self) -> float:
-        """The share of what clean vectors tell over chance that may be left: by the upper end of the interval."""
+        """The share of what clean vectors reveal over chance that may be left: by the upper end of the interval."""
         return max(0.0, self.leak.high - self.chance) / max(self.clean - self.chance, 1e-9)
 
 
@@ -116,7 +116,7 @@ class FrontierCounts(Record, frozen=True):
 
     Attributes:
         words: different words of the concept in the texts; ``listed`` and ``left_out`` count those that enough texts
-            hold to be attacked.
+            contain to be attacked.
         rows: size of the collection that the figures of search are for.
         queries: judged queries; None where texts stand in as queries.
         query_noise: False where queries go through the map without noise.
@@ -146,7 +146,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
         chance_listed, chance_left_out: the shares of a guess by the words' frequencies.
         readers: names of the attacks, of which the strongest counts.
         missing: figures that are not measured, each with the reason.
-        ceiling: largest share of what clean vectors tell over chance that a recommended point may leave.
+        ceiling: largest share of what clean vectors reveal over chance that a recommended point may leave.
     """
 
     vecveil: str
@@ -253,7 +253,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
         """The recommended point and the reason, or why there is none, in a few sentences."""
         counts = self.counts
         point, tried = self.recommended, counts.listed + counts.left_out
-        words = f" Attacked were {tried:,} of the concept’s {counts.words:,} words, those that enough texts hold."
+        words = f" Attacked were {tried:,} of the concept’s {counts.words:,} words, those in enough texts."
         if point is None:
             return f"{self._why_none()}{words}"
         assert point.audited is not None
@@ -264,7 +264,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
         found = f" The attackers of an audit recover {percent(leak.value)} of the words ({_about(leak)}, chance "
         found += f"{percent(point.audited.chance)}, clean vectors {percent(point.audited.clean)})"
         if point.left_out is not None:
-            found += f", those of the table {percent(point.left_out.value)} of words left out of a fit"
+            found += f", the attackers of the table {percent(point.left_out.value)} of the words left out of a fit"
         search = ""
         if kept is not None and kept.candidates:
             alone = "" if point.store is None else f"; the store alone keeps {_share(point.store.value)}"
@@ -280,7 +280,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
 
     def _why_none(self) -> str:
         """Return why no point is recommended."""
-        point, excess = self.candidate, f"{_whole(self.ceiling)} of what clean vectors tell over chance"
+        point, excess = self.candidate, f"{_whole(self.ceiling)} of what clean vectors reveal over chance"
         if point is not None and point.audited is None:
             return f"No point is recommended. {self.missing.get('audited', 'The measurement is not finished.')}"
         if point is None:
@@ -343,7 +343,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
                 text = {"textcoords": "offset points", "xytext": (4, 4), "fontsize": "small"}
                 ax.annotate(str(point.number), place, **text)
         ax.axvline(self.chance_listed, linestyle=":", color="grey", label="chance")
-        ax.set_xlabel("leak of listed words (R-precision of the strongest reader)")
+        ax.set_xlabel("leak of listed words (R-precision of the strongest attack)")
         ax.set_ylabel("search, share of clean")
         ax.legend()
         return ax

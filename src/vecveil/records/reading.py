@@ -54,7 +54,7 @@ class Record(msgspec.Struct, frozen=True):
             # msgspec takes an object without its tag.
             if (field := cls.__struct_config__.tag_field) and isinstance(value, dict) and field not in value:
                 raise msgspec.ValidationError(f"Object missing required field `{field}`")
-            return msgspec.convert(value, cls)
+            return _converted(value, cls)
         except msgspec.ValidationError as problem:
             words, _, where = str(problem).partition(" - at `$")
             place, words, cause = where.rstrip("`").lstrip("."), words[:1].lower() + words[1:], problem.__cause__
@@ -98,7 +98,7 @@ class Record(msgspec.Struct, frozen=True):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the record as JSON, atomically; `load` reads it."""
-        write_bytes(path, msgspec.json.format(_json(self), indent=1) + b"\n")
+        write_json(path, self)
 
 
 def load_json(path: str | os.PathLike[str], *, param: str = "record") -> Any:
@@ -115,6 +115,18 @@ def load_json(path: str | os.PathLike[str], *, param: str = "record") -> Any:
         words = "it is no UTF-8 JSON file, or has a key twice"
     # Outside the handlers, so that no cause is chained: a JSON error quotes the file.
     raise DataFileError(f"{Path(path).name}: {words}. Pass the file that vecveil wrote.", param=param)
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write a record, or an object of ours, as JSON, atomically; a question mark replaces a lone surrogate."""
+    write_bytes(path, msgspec.json.format(_json(value), indent=1) + b"\n")
+
+
+def _converted(value: Any, kind: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except UnicodeEncodeError:  # a lone surrogate in a key, or in the place of a number
+        return msgspec.convert(json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")), kind)
 
 
 def _json(value: Any) -> bytes:

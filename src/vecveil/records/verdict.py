@@ -53,34 +53,34 @@ GRADES: dict[Grade, str] = {
 }
 """Word of each grade."""
 MOST, PART = 0.25, 0.5
-"""Largest share of what clean vectors tell over chance that may be left for the grades ``most`` and ``part``."""
+"""Largest share of what clean vectors reveal over chance that may be left for the grades ``most`` and ``part``."""
 FREQUENT = 0.25
-"""Chance level of token inference above which frequent words drown what is read of rare ones."""
+"""Chance level of token inference above which frequent words drown what is recovered of rare ones."""
 HIDES = {
     "hidden": "Hides the {words} from attackers who do not know the text",
-    "most": "Hides most, not all, of what vectors tell of the {words} from attackers who do not know the text",
-    "part": "Hides a part of what vectors tell of the {words}",
-    "little": "Hides little of what vectors tell of the {words}",
+    "most": "Hides most, not all, of what vectors reveal about the {words} from attackers who do not know the text",
+    "part": "Hides a part of what vectors reveal about the {words}",
+    "little": "Hides little of what vectors reveal about the {words}",
     "not": "Does not hide the {words}",
     "unknown": "This audit cannot show whether the {words} are hidden",
 }
 SEALED_WORDS = {
     True: (
         "The storage: nothing readable",
-        "Storage reads sizes and times of writing only. Whoever reads this process’s memory or holds the key reads "
-        "everything.",
+        "An attacker who has the storage learns sizes and times of writing only. An attacker who has the key, or the "
+        "memory of this process, recovers everything.",
     ),
     False: (
         "The storage: not sealed",
         "An attacker without the key finds more in the storage than sizes and times of writing. Audit again with "
-        "another `--seed`; if it is found again, do not use this index.",
+        "a different `--seed`; if it is found again, do not use this index.",
     ),
 }
 """Heading and sentence of the verdict on the storage of a sealed index, by whether nothing leaks."""
 OBJECTS = ("search-bytes", "objects")
-"""Starts of the names of the attacks on a sealed index's objects: each is judged beside its family."""
+"""Starts of the names of the attacks on a sealed index's objects: each is judged apart from its family."""
 UNHIDDEN = {
-    "probe": "whether a text holds one",
+    "probe": "whether a text contains one",
     "candidates": "the text from somebody who knows it",
     "averaging": "words of a text released again",
     "held-out-terms": "words outside the list",
@@ -94,7 +94,7 @@ class FamilyVerdict:
 
     Attributes:
         attack: the strongest attack of the family.
-        grade: how much of what clean vectors tell is hidden from it.
+        grade: how much of what clean vectors reveal is hidden from it.
         words: position of its main figure to chance and to clean vectors.
         besides: other figures of the family above chance, if that main figure is not.
     """
@@ -112,8 +112,8 @@ class Verdict:
 
     Attributes:
         worst: the strongest token-inference attack, on one release of a text; it decides.
-        repeated: the strongest attack on several releases of a text, if it reads more of the words than ``worst``.
-        grade: how much of what clean vectors tell is hidden from it, read at ten times as many texts.
+        repeated: the strongest attack on several releases of a text, if it recovers more of the words than ``worst``.
+        grade: how much of what clean vectors reveal is hidden from it, at ten times as many texts.
         words: that grade, with what it is about.
         sentence: the verdict in one sentence, with what other families find that protection hardly changes.
         chance, clean: its position to chance and to clean vectors; empty if it has no such figure.
@@ -179,7 +179,7 @@ def against_clean(figure: LeakageFigure) -> str:
 
 
 def grade(figure: LeakageFigure, besides: Sequence[object] = ()) -> Grade:
-    """Return how much of what clean vectors tell over chance is hidden, by the less favourable end of the interval.
+    """Return how much of what clean vectors reveal over chance is hidden, by the less favourable end of the interval.
 
     Args:
         besides: other figures above chance; with any, a figure at chance is graded ``most``.
@@ -188,7 +188,7 @@ def grade(figure: LeakageFigure, besides: Sequence[object] = ()) -> Grade:
     if chance is None or high is None or figure.low is None or chance >= 1:
         return "unknown"
     if figure.clean_low is not None and figure.clean_low <= chance:
-        # What is not read from clean vectors cannot be hidden, but it may be read all the same.
+        # What is not recovered from clean vectors cannot be hidden, but it may be recovered all the same.
         return "not" if against_clean(figure) == ABOVE_CLEAN else "unknown"
     if against_chance(figure) != ABOVE_CHANCE:
         return "most" if besides else "hidden"
@@ -201,7 +201,7 @@ def grade(figure: LeakageFigure, besides: Sequence[object] = ()) -> Grade:
 
 
 def grade_ahead(decided: Grade, figure: LeakageFigure, forecast: LearningPoint | None) -> Grade:
-    """Return the grade read at the forecast: an attacker has more texts than the audit.
+    """Return the grade at the forecast: an attacker has more texts than the audit.
 
     Without a forecast nothing is called mostly hidden. What is at chance stays hidden if the forecast may be, too.
     """
@@ -250,7 +250,7 @@ def above_chance_besides(
 
     Another metric, or an attack with another chance level, may be above chance where the main figure is not.
     """
-    # Only where the main figure is not above chance could a reader take the family for harmless.
+    # Only where the main figure is not above chance could the family pass for harmless.
     if against_chance(worst) == ABOVE_CHANCE:
         return ()
     above = [
@@ -275,7 +275,7 @@ def decide(audit: AuditRecord) -> Verdict:
             others.append(FamilyVerdict(family, attack, grade(attack, above), standing(attack), above))
     besides = above_chance_besides(audit.members("token-inference"), worst)
     decided = grade_ahead(grade(worst, besides), worst, audit.forecast)
-    # One release, and the equal releases under one key, tell no more than the main figure.
+    # One release, and the equal releases under one key, reveal no more than the main figure.
     several = (each for each in audit.members("averaging") if not each.name.endswith(("-1", "-keyed")))
     repeated = next(several, None)
     if repeated is not None and (repeated.value or 0.0) <= (worst.value or 0.0):
@@ -305,7 +305,7 @@ def leaks(attack: AttackRecord) -> bool:
     """Return whether an attack on the storage of a sealed index found anything.
 
     One figure in forty is above chance by its 95 % interval where nothing leaks, and an audit has some thirty. So a
-    leak is twice as far above chance; or a single value that stands readable in an object.
+    leak is twice as far above chance; or a single value that is readable in an object.
     """
     if attack.name.startswith(OBJECTS[0]):
         return bool(attack.value)
@@ -369,14 +369,14 @@ def controls() -> list[dict[str, Any]]:
 
 
 def caveats(audit: AuditRecord) -> list[str]:
-    """Return the codes of the reservations to read the verdict with, the gravest first."""
+    """Return the codes of the reservations about the verdict, the gravest first."""
     # In order of gravity: reports print the codes as they come.
     worst, codes = audit.worst_attack, []
     token_inference = audit.members("token-inference")
     unprotected = any(warning.code == UNPROTECTED for warning in audit.lint)
     if above_chance_besides(token_inference, worst):
         codes.append("above-chance-besides")
-    # An attack that reads nothing from clean vectors cannot show that protection changes anything.
+    # An attack that recovers nothing from clean vectors cannot show that protection changes anything.
     if worst.chance is not None and worst.clean_low is not None and worst.clean_low <= worst.chance:
         codes.append("clean-at-chance")
     if worst.chance is not None and worst.chance > FREQUENT and audit.texts.vocabulary > 1:

@@ -36,7 +36,7 @@ WORDS = words("audit")
 FAMILY_WORDS = WORDS["families"]
 """Title and question of each family."""
 COUNTS_WORDS = ("token-inference", "averaging", "held-out-terms")
-"""Families whose ``n`` counts word occurrences; that of the others counts texts."""
+"""Families whose ``n`` counts word occurrences; the ``n`` of other families counts texts."""
 SEARCH_KEPT = 0.9  # below this share a report advises sealed search
 KNOWN_TEXT_FAMILIES = ("candidates", "alignment", "membership")
 EXPECTED = "above chance; below clean"
@@ -141,7 +141,7 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
     )
     heading = "What leaks from this store about " if audit.is_store else "What protected vectors still say about "
     if audit.is_sealed:
-        heading = "What the storage of this index tells of the "
+        heading = "What the storage of this index reveals about the "
     # A store's attacks run on clean vectors only if its encoder is known.
     both = "" if audit.is_store else "Each attack ran on clean and on protected vectors with the same split. "
     given = audit.guarantee
@@ -227,7 +227,7 @@ def worst_words(audit: AuditRecord, verdict: Verdict) -> str:
 
 
 def ahead_words(audit: AuditRecord) -> str:
-    """Return what an attacker with more texts is expected to read, in a sentence."""
+    """Return what an attacker with more texts is expected to recover, in a sentence."""
     point = audit.forecast
     if point is None:
         return "The texts are too few to forecast what an attacker with more of them recovers."
@@ -241,10 +241,10 @@ def ahead_words(audit: AuditRecord) -> str:
 
 
 def _evidence(attack: AttackRecord) -> str | None:
-    """Return what an attack read besides vectors, or in their place; None if vectors alone."""
+    """Return what an attack had besides vectors, or in their place; None if vectors alone."""
     if attack.name == "access-patterns":
         return "the log of queries"
-    return "stored vectors and what stands beside them" if attack.name.endswith("-beside") else None
+    return "stored vectors and the data stored with them" if attack.name.endswith("-beside") else None
 
 
 def _tried(audit: AuditRecord) -> str:
@@ -309,10 +309,10 @@ def next_steps(audit: AuditRecord, verdict: Verdict) -> list[str]:
         "Unlisted words stay readable: list more, or rewrite what a detector finds (`vecveil fit --rewrite`).": (
             lists is not None and grade(lists[0]) in ("part", "little", "not")
         ),
-        "Before you decide, attack with `--tier full`, and other texts if these are those of the fit.": (
+        "Before you decide, audit with `--tier full`, and on other texts if the protector was fitted on these.": (
             audit.tier == "quick"
         ),
-        "Keep the vectors from people who hold the texts.": True,
+        "Keep the vectors from people who have the texts.": True,
     }
     return [step for step, applies in steps.items() if applies][:3]
 
@@ -339,7 +339,7 @@ def _rows(verdict: Verdict) -> list[FamilyVerdict]:
 
 
 def _lists(audit: AuditRecord) -> list[tuple[str, LeakageFigure]]:
-    """Return the figures of listed and of unlisted words; one attack reads both."""
+    """Return the figures of listed and of unlisted words; one attack recovers both."""
     pair = listed_against_unlisted(audit)
     if pair is None:
         return []
@@ -429,12 +429,12 @@ def settings(audit: AuditRecord) -> list[tuple[str, str | None]]:
         ("Encoder", known),
         (
             "Texts",
-            f"{count(texts.total)}, of which {count(texts.with_concept)} hold the concept and "
+            f"{count(texts.total)}, of which {count(texts.with_concept)} contain the concept and "
             f"{count(texts.without_concept)} do not{alone}",
         ),
         (
             "Words attacked",
-            f"{count(texts.vocabulary)} of {count(texts.words)} words of the concept, those that enough texts hold: "
+            f"{count(texts.vocabulary)} of {count(texts.words)} words of the concept, those in enough texts: "
             f"{share} of their occurrences ({count(texts.token_instances)} of {count(texts.word_occurrences)}, a word "
             f"counted once in a text). Texts without an attacked word are not used: {count(used)} of the "
             f"{count(texts.with_concept)} with the concept are",

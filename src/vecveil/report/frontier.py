@@ -16,9 +16,9 @@ from vecveil.report.rendering import render, write_report
 from vecveil.report.text import MISSING, count, duration, interval, percent, terminal_table
 
 CAUTION = (
-    "The figures hold for the attackers named here, on these texts: those of an audit recover more. They are measured "
-    "on texts that the designs were not fitted on; a fit on all texts, with all words, learns from more. Choosing the "
-    "best of many designs biases its figures: audit the protector that you choose on other texts."
+    "The figures apply to the attackers named here and to these texts; the attackers of an audit recover more. They "
+    "are measured on texts that the designs were not fitted on; a fit on all texts, with all words, learns from more. "
+    "Choosing the best of many designs biases its figures: audit the protector that you choose on other texts."
 )
 LEAKS = {"listed": "listed words", "left-out": "words left out of the fit"}
 HEIGHT, EDGE = 320, 12
@@ -132,7 +132,7 @@ def _facts(record: FrontierRecord) -> list[tuple[str, str]]:
         (
             "Words",
             f"{count(counts.listed + counts.left_out)} of the concept’s {count(counts.words)} words, those that "
-            f"enough texts hold: {count(counts.listed)} listed, {count(counts.left_out)} left out of the fits",
+            f"enough texts contain: {count(counts.listed)} listed, {count(counts.left_out)} left out of the fits",
         ),
         (
             "Attackers",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from vecveil.errors import InvalidInputError
 from vecveil.io import write_text
 from vecveil.records.audit import AuditRecord
+from vecveil.records.reading import write_json
 from vecveil.records.verdict import GRADES, Verdict, controls, decide
 from vecveil.report.audit import (
     FAMILY_WORDS,
@@ -42,7 +42,7 @@ def write_pack(
     """
     audit = AuditRecord.load(record)
     if audit.reconstructions:
-        raise InvalidInputError("A review pack holds no text: audit without --show-reconstructions.", param="record")
+        raise InvalidInputError("A review pack contains no text: audit without --show-reconstructions.", param="record")
     verdict = decide(audit)
     mapped = control_mapping(audit, verdict)
     content = {
@@ -70,7 +70,7 @@ def write_pack(
     paths = {name: folder / name for name in ("summary.html", "audit.html", "audit.json", "pack.json")}
     audit.save(paths["audit.json"])
     content["record"] = describe_file(paths["audit.json"])  # binds the signed summary to the figures
-    write_text(paths["pack.json"], json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_json(paths["pack.json"], content)
     write_audit_html(audit, paths["audit.html"])
     attacked = {attack.family for attack in audit.attacks}
     # One reason for a family: that of its first attack.

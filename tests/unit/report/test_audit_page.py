@@ -235,7 +235,7 @@ def test_every_family_has_a_row_in_its_own_metric() -> None:
     page = words_of(render_audit(sample_audit()))
     rows = page.split("What each kind of attack finds")[1].split("Listed and unlisted words")[0]
     for words in (
-        "Does the text hold the concept? Partly hidden. 61.2 % AUC 59.2–63.2 %; chance 50.0 %; clean 98.7 %",
+        "Is the concept in the text? Partly hidden. 61.2 % AUC 59.2–63.2 %; chance 50.0 %; clean 98.7 %",
         "Which known text is it? Hardly hidden. 78.1 % top-1 of 10",
         "What do several releases give away? Hardly hidden. 42.2 % R-precision",
         "Can the vectors be mapped back to clean ones? Partly hidden. 33.8 % top-1 with 1000 pairs",

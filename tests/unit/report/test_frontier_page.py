@@ -90,7 +90,7 @@ def audited(value: float) -> dict[str, Any]:
     ("changed", "ceiling", "why"),
     [
         ({"audited": audited(0.38)}, 0.5, "Of point 3, the best, the attackers of an audit recover 38.0 %"),
-        ({"audited": audited(0.36)}, 0.4, "more than 40 % of what clean vectors tell over chance."),
+        ({"audited": audited(0.36)}, 0.4, "more than 40 % of what clean vectors reveal over chance."),
         ({"listed": audited(0.4)["leak"]}, 0.5, "point 3 leaks least, 40.0 %"),
     ],
 )

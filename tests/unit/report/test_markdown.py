@@ -184,7 +184,7 @@ def test_names_between_backticks_are_code() -> None:
 def test_how_much_of_the_concept_is_attacked() -> None:
     text = render_audit_markdown(sample_audit())
     for words in (
-        "104 of 310 words of the concept, those that enough texts hold: 91.7 % of their occurrences "
+        "104 of 310 words of the concept, those in enough texts: 91.7 % of their occurrences "
         "(9,921 of 10,820, a word counted once in a text)",
         "Texts without an attacked word are not used: 7,072 of the 7,072 with the concept are",
         "2,114 word occurrences",

@@ -23,6 +23,7 @@ from vecveil.report import (
     write_audit_html,
     write_audit_markdown,
 )
+from vecveil.report.pack import write_pack
 
 
 def paths(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
@@ -209,7 +210,14 @@ def test_a_record_in_a_file_and_in_memory_give_the_same_report(tmp_path: Path, w
             write(str(absent), tmp_path / "none")
 
 
-def test_a_record_with_lone_surrogates_is_saved(tmp_path: Path) -> None:
+def test_lone_surrogates_are_replaced_and_named_as_any_wrong_value(tmp_path: Path) -> None:
+    hostile = {"concept": "drug \ud800", "command": "\ud800", "parameters": {"\ud800": "\ud800"}, "later \ud800": 1}
+    for draw in (render_audit, render_audit_markdown, render_audit_csv, summary_table):
+        assert draw(sample_audit() | hostile).encode()
+        with raises("E-INPUT", "seed"):
+            draw(sample_audit() | {"seed": "\ud800"})
+    write_pack(sample_audit() | hostile, tmp_path, fingerprint="\ud800")
+    assert AuditRecord.load(tmp_path / "audit.json").parameters == {"?": "?"}
     audit = AuditRecord.read(sample_audit() | {"concept": "drug \ud800"})
     audit.save(tmp_path / "audit.json")
     assert AuditRecord.load(tmp_path / "audit.json").concept == "drug ?"

@@ -48,8 +48,9 @@ def test_the_verdict_of_the_usual_case() -> None:
     verdict = decide(parse(sample_audit()))
     assert verdict.words == "Listed words: mostly hidden"
     assert verdict.sentence == (
-        "Hides most, not all, of what vectors tell of the listed words from attackers who do not know the text; does "
-        "not hide the text from somebody who knows it, nor words of a text released again, nor words outside the list."
+        "Hides most, not all, of what vectors reveal about the listed words from attackers who do not know the text; "
+        "does not hide the text from somebody who knows it, nor words of a text released again, "
+        "nor words outside the list."
     )
     assert said(sample_audit()) == (
         "The strongest of 3 attacks on one release of a text, mlp-adaptive, recovered 22.9 % of the concept’s words "
@@ -165,7 +166,7 @@ def test_no_formal_guarantee_is_said_twice(kind: str) -> None:
 
 
 def test_a_formal_guarantee_does_not_stand_for_the_leakage() -> None:
-    assert "measured, not part of the guarantee: another attack may recover more" in noted(sample_audit())
+    assert "measured, not part of the guarantee: a stronger attack may recover more" in noted(sample_audit())
 
 
 def test_attacks_that_do_not_adapt_are_named_as_such() -> None:
@@ -188,7 +189,7 @@ def test_a_store_says_that_nothing_is_known_of_it() -> None:
 
 @pytest.mark.parametrize(
     ("name", "source"),
-    [("access-patterns", "the log of queries"), ("kernel-beside", "stored vectors and what stands beside them")],
+    [("access-patterns", "the log of queries"), ("kernel-beside", "stored vectors and the data stored with them")],
 )
 def test_what_a_log_or_lengths_tell_is_not_said_of_the_vectors(name: str, source: str) -> None:
     record = sample_audit("store-without-clean")
@@ -221,7 +222,7 @@ def test_another_metric_above_chance_is_not_hidden_behind_one_at_chance() -> Non
     record = sample_audit("at-chance")
     record["attacks"][0]["also"] = [figure("AUC", 0.61, 0.9, 0.5), figure("top-5", 0.3, 0.9, 0.3)]
     text = noted(record)
-    assert "above chance all the same in: AUC of linear (61.0 %, chance 50.0 %)." in text
+    assert "Other figures of token inference are above chance: AUC of linear (61.0 %, chance 50.0 %)." in text
     assert "all the same" not in noted(sample_audit())
 
 

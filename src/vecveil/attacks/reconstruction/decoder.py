@@ -547,7 +547,7 @@ class GEIAAttack(DecoderAttack):
     prefix.
     """
 
-    description = "Generative decoder (GPT-2) that reads the released vector as a prefix."
+    description = "Generative decoder (GPT-2) with the released vector as its prefix."
     cost = "half an hour on one core (small), hours on a GPU (paper)"
     source = "Li, Xu and Song (2023), Sentence Embedding Leaks More Information than You Expect: GEIA."
     state_type = Decoder
@@ -634,7 +634,7 @@ class ALGENAttack(DecoderAttack):
     """
 
     name = "algen"
-    description = "Decoder of another embedding space, reached by a linear map from a few leaked pairs."
+    description = "Decoder of the attacker's own embedding space, reached by a linear map from a few leaked pairs."
     cost = "k leaked pairs of text and vector, and a decoder trained beforehand"
     source = "Chen, Xu and Bjerva (2025), ALGEN: few-shot inversion by cross-model alignment."
     state_type = _Aligned
