@@ -26,7 +26,6 @@ from harness.mechanism_audit import (
 from harness.statistics import threshold
 from vecveil.accounting import analytic_gaussian_sigma
 from vecveil.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha
-from vecveil.mechanisms.base import standard_normals
 from vecveil.mechanisms.purkayastha import draw_angles
 from vecveil.randomness import kernel, resolve_stream
 from vecveil.sensitivity import NoiseShape
@@ -205,7 +204,7 @@ def test_bugs_of_the_gaussian_mechanism_are_rejected(n: int, bug: str) -> None:
     shape = shape_of(n, "full")
 
     def release(X: np.ndarray, rng: Any) -> np.ndarray:
-        noise = standard_normals(resolve_stream(rng, len(X)), n, splits=2)
+        noise = resolve_stream(rng, len(X)).normals(n, splits=2)
         if bug == "divided by splits":
             noise /= np.sqrt(2)
         if bug != "no root":

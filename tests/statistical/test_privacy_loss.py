@@ -18,9 +18,7 @@ import pytest
 from scipy import stats
 
 from harness.statistics import threshold
-from vecveil.accounting.composition import compose
-from vecveil.accounting.gaussian import GaussianPrivacyLoss
-from vecveil.accounting.privacy_loss import PrivacyLoss
+from vecveil.accounting.privacy_loss import GaussianPrivacyLoss, PrivacyLoss, compose
 from vecveil.accounting.two_centre import LaplacePrivacyLoss, PurkayasthaPrivacyLoss
 
 ROWS = 400_000

@@ -1,14 +1,17 @@
 """Privacy accounting: exact losses, guarantees in their own metric, attacker advantage, ledger."""
 
-from vecveil.accounting.calibration import (
+from vecveil.accounting.advantage import (
+    ConceptLevel,
+    concept_level,
     epsilon_meaning,
     epsilon_of_advantage,
     epsilon_of_cosine,
     expected_cosine,
+    gaussian_total_variation,
+    laplace_total_variation,
+    purkayastha_total_variation,
     sigma_of_advantage,
 )
-from vecveil.accounting.composition import ComposedPrivacyLoss, compose
-from vecveil.accounting.gaussian import GaussianPrivacyLoss, analytic_gaussian_sigma
 from vecveil.accounting.guarantee import (
     Guarantee,
     distortion_guarantee,
@@ -19,13 +22,12 @@ from vecveil.accounting.guarantee import (
     rewriting_guarantee,
 )
 from vecveil.accounting.ledger import Ledger, LedgerSummary
-from vecveil.accounting.privacy_loss import PrivacyLoss
-from vecveil.accounting.total_variation import (
-    ConceptLevel,
-    concept_level,
-    gaussian_total_variation,
-    laplace_total_variation,
-    purkayastha_total_variation,
+from vecveil.accounting.privacy_loss import (
+    ComposedPrivacyLoss,
+    GaussianPrivacyLoss,
+    PrivacyLoss,
+    analytic_gaussian_sigma,
+    compose,
 )
 from vecveil.accounting.two_centre import LaplacePrivacyLoss, PurkayasthaPrivacyLoss
 

@@ -1,4 +1,4 @@
-"""The privacy loss of one pair of inputs, with three equivalent views of it.
+"""The privacy loss of one pair of inputs, with three equivalent views of it; Gaussian noise; several releases.
 
 P and Q are the distributions of the output for the two inputs, L = log(dP/dQ) under P their privacy
 loss. All pairs here are symmetric: a reflection of the space swaps the inputs and keeps the noise, so
@@ -16,14 +16,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, overload
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, TypeAlias, overload
 
 import numpy as np
+import numpy.typing as npt
+from scipy import special
 
-from vecveil.accounting.quadrature import Array
 from vecveil.errors import InvalidInputError
 from vecveil.types import Vector
-from vecveil.validation import check_numbers, check_probability
+from vecveil.validation import check_count, check_numbers, check_positive, check_probability
+
+Array: TypeAlias = npt.NDArray[np.float64]
 
 _SECTIONS = np.linspace(0.0, 1.0, 34)
 
@@ -142,3 +146,317 @@ def _numbers(value: Any, owner: str, param: str, allowed: str, low: float, high:
 
 def _like(result: Array, given: float | Vector) -> float | Vector:
     return float(result) if np.ndim(given) == 0 else result
+
+
+# -- Gaussian noise
+
+_FALL_NODES, _FALL_WEIGHTS = np.polynomial.legendre.leggauss(24)
+_LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+
+class GaussianPrivacyLoss(PrivacyLoss):
+    """The exact privacy loss of N(0, σ²I) noise for one pair of inputs. Immutable.
+
+    ``sigma`` > 0 and the inputs' ``distance`` ρ ≥ 0 are in the noise's norm. The loss is N(μ²/2, μ²), μ = ρ/σ, so
+
+        δ(ε) = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2)        (Balle & Wang 2018, Theorem 8)
+        β(α) = Φ(Φ⁻¹(1 − α) − μ)                         (Dong, Roth & Su 2022, Equation 6)
+    """
+
+    _PARAMETERS = ("sigma", "distance")
+
+    def __init__(self, sigma: float, distance: float) -> None:
+        owner = "GaussianPrivacyLoss"
+        self._sigma = check_positive(sigma, owner=owner, param="sigma")
+        self._distance = check_positive(distance, owner=owner, param="distance", allow_zero=True)
+        self._mu = self._distance / self._sigma
+        # log_gaussian_delta squares μ and ε/μ: 1e150 keeps both squares finite.
+        if not self._mu < 1e150:
+            raise InvalidInputError("`distance` is less than 1e150 times `sigma`.", param="distance")
+
+    @property
+    def worst_case(self) -> float:
+        """Infinite: some outputs, however rare, give the input away (0 at distance 0)."""
+        return math.inf if self._mu > 0 else 0.0
+
+    @property
+    def gaussian_mu(self) -> float:
+        """μ = ρ/σ, exactly."""
+        return self._mu
+
+    @property
+    def total_variation(self) -> float:
+        """2Φ(μ/2) − 1."""
+        return math.erf(self._mu / math.sqrt(8))
+
+    def _log_delta(self, epsilon: Array) -> Array:
+        return log_gaussian_delta(epsilon, np.full(epsilon.shape, self._mu))
+
+    def _trade_off(self, alpha: Array) -> Array:
+        return gaussian_trade_off(alpha, self._mu)
+
+    def _largest_epsilon(self, delta: float) -> float:
+        return largest_gaussian_epsilon(self._mu, delta)
+
+
+def log_gaussian_delta(epsilon: Array, mu: Array) -> Array:
+    """Return log δ(ε) of μ-GDP for ε ≥ 0 and μ ≥ 0, shape (N,) each.
+
+    Computed through Mills' ratio M(s) = Φ(−s)/φ(s): with c = ε/μ and h = μ/2, e^ε φ(c + h) = φ(c − h), so
+    δ = φ(c − h)[M(c − h) − M(c + h)], which keeps the digits of a small δ.
+    """
+    result = np.full(epsilon.shape, -math.inf)
+    some = (mu > 0) & (epsilon <= 1e150 * mu)  # beyond that the squares in φ overflow
+    centre, half = epsilon[some] / mu[some], mu[some] / 2
+    low, high = centre - half, centre + half
+    narrow = half < 1
+    # np.where evaluates both branches: the clamp keeps Mills' ratio of the unused one finite.
+    near = np.where(low > 0, low, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # wide: where low < 0, Φ(h − c) − φ(c − h) M(c + h), since M(low) would overflow
+        wide = np.where(
+            low < 0, special.ndtr(-low) - np.exp(_log_density(low)) * _mills(high), _mills(near) - _mills(high)
+        )
+        log_wide = np.log(wide) + np.where(low < 0, 0.0, _log_density(low))
+    # narrow: ∫ −M' over the interval, since the difference of two near values has no digits
+    s = np.where(narrow[:, None], centre[:, None] + half[:, None] * _FALL_NODES, 0.0)
+    with np.errstate(divide="ignore"):
+        log_narrow = _log_density(low) + np.log(half * (_mills_fall(s) @ _FALL_WEIGHTS))
+    result[some] = np.where(narrow, log_narrow, log_wide)
+    return result
+
+
+def gaussian_trade_off(alpha: Array, mu: float) -> Array:
+    """Return β(α) = Φ(Φ⁻¹(1 − α) − μ)."""
+    return np.asarray(special.ndtr(-special.ndtri(alpha) - mu))
+
+
+def largest_gaussian_epsilon(mu: float, delta: float) -> float:
+    """Return an ε at which μ-GDP has less than ``delta``: δ(ε) ≤ Φ(μ/2 − ε/μ) ≤ exp(−(ε/μ − μ/2)²/2)."""
+    return mu * (mu / 2 + math.sqrt(-2 * math.log(delta))) if delta < 1 else mu * mu / 2
+
+
+def analytic_gaussian_sigma(*, epsilon: float, delta: float, sensitivity: float) -> float:
+    """Return the smallest σ for which N(0, σ²I) noise is (ε, δ)-DP (Balle & Wang 2018, Algorithm 1).
+
+    Exact, unlike the classical √(2 ln(1.25/δ))·Δ/ε, which is too small for ε > 1. Rounded up by a
+    relative error below 1e-12. The sensitivity Δ > 0 is the largest distance of two inputs.
+    """
+    owner = "analytic_gaussian_sigma"
+    eps = check_positive(epsilon, owner=owner, param="epsilon")
+    target = math.log(check_probability(delta, owner=owner, param="delta", open_interval=True))
+    reach = check_positive(sensitivity, owner=owner, param="sensitivity")
+
+    def too_much(log_mu: float) -> bool:
+        return bool(log_gaussian_delta(np.array([eps]), np.exp([log_mu]))[0] > target)
+
+    # δ grows with μ from 0 to 1: it is at most the target at μ = e^low, above it at e^high.
+    low, high = -1.0, 1.0
+    while too_much(low):
+        low *= 2
+    while not too_much(high):
+        high *= 2
+    for _ in range(60):  # bisection in log μ; 60 halvings exhaust float64
+        middle = (low + high) / 2
+        low, high = (low, middle) if too_much(middle) else (middle, high)
+    # The factor covers the rounding of exp: a σ that is too small would break the guarantee.
+    return reach * math.exp(-low) * (1 + 1e-13)
+
+
+def _log_density(s: Array) -> Array:
+    return np.asarray(-s * s / 2 - _LOG_ROOT_TWO_PI)
+
+
+def _mills(s: Array) -> Array:
+    """Return Φ(−s)/φ(s)."""
+    # erfcx is e^(x²) erfc(x): no underflow for large s, where φ and Φ are both 0.
+    return np.asarray(math.sqrt(math.pi / 2) * special.erfcx(s / math.sqrt(2)))
+
+
+def _mills_fall(s: Array) -> Array:
+    """Return −M'(s) = 1 − sM(s) > 0; for large s, where this cancels, its expansion in 1/s²."""
+    inverse = 1 / np.square(np.maximum(s, 60.0))
+    series = inverse * (1 - inverse * (3 - inverse * (15 - inverse * (105 - 945 * inverse))))
+    return np.asarray(np.where(s > 60, series, 1 - s * _mills(np.minimum(s, 60.0))))
+
+
+# -- several releases
+
+
+class ComposedPrivacyLoss(PrivacyLoss):
+    """A proved bound on the joint privacy loss of several releases, made by `compose`. Immutable.
+
+    Two bounds hold at once, and every result is the better of the two:
+
+    - basic: the worst-case losses ε_i add up, so the whole is pure ε-DP with ε = Σ ε_i; its profile is
+      δ(ε') = (e^ε − e^ε')/(1 + e^ε) (the trade-off function f_{ε,0} of Dong, Roth & Su 2022, Equation 5);
+    - Gaussian: each release is μ_i-GDP, so the whole is μ-GDP with μ = √(Σ μ_i²) (ibid., Corollary 3.3).
+      This is a proof and no central limit, because every μ_i is valid for its own loss.
+
+    Neither is the exact joint loss, except the second for Gaussian noise alone. Both need independent noise
+    in each release and allow inputs that are chosen after seeing earlier outputs.
+    """
+
+    _PARAMETERS = ("releases",)
+
+    def __init__(self, *, releases: int, worst_case: float, gaussian_mu: float, exact: bool) -> None:
+        self._releases = releases
+        self._worst = worst_case
+        self._mu = gaussian_mu
+        self.exact = exact
+
+    @property
+    def worst_case(self) -> float:
+        """Σ ε_i, by basic composition; infinite as soon as one release is Gaussian."""
+        return self._worst
+
+    @property
+    def gaussian_mu(self) -> float:
+        """√(Σ μ_i²), or the μ of the basic bound where that is smaller."""
+        return min(self._mu, _pure_mu(self._worst))
+
+    def _log_delta(self, epsilon: Array) -> Array:
+        # Both are upper bounds of the same δ, so the smaller one holds; for β, the larger one.
+        gaussian = log_gaussian_delta(epsilon, np.full(epsilon.shape, self._mu))
+        return np.asarray(np.minimum(gaussian, _log_pure_delta(epsilon, self._worst)))
+
+    def _trade_off(self, alpha: Array) -> Array:
+        pure = _pure_trade_off(alpha, self._worst)
+        return np.asarray(np.maximum(gaussian_trade_off(alpha, self._mu), pure))
+
+    def _largest_epsilon(self, delta: float) -> float:
+        return largest_gaussian_epsilon(self._mu, delta)
+
+
+def compose(losses: Iterable[PrivacyLoss], *, times: int = 1) -> ComposedPrivacyLoss:
+    """Return a proved bound on the joint loss of all ``losses``, the whole list ``times`` times over.
+
+    Each loss is of one release of the same two inputs, with fresh noise. ``exact`` of the result is True for
+    Gaussian releases alone.
+    """
+    owner = "compose"
+    parts = list(losses)
+    count = check_count(times, owner=owner, param="times")
+    if not parts or not all(isinstance(part, PrivacyLoss) for part in parts):
+        raise InvalidInputError("`losses` holds one or more privacy losses, and nothing else.", param="losses")
+    mu = {id(part): part.gaussian_mu for part in parts}  # a repeated object is computed once
+    return ComposedPrivacyLoss(
+        releases=count * sum(getattr(part, "_releases", 1) for part in parts),
+        # fsum and hypot: thousands of releases add up without accumulated rounding.
+        worst_case=count * math.fsum(part.worst_case for part in parts),
+        gaussian_mu=math.sqrt(count) * math.hypot(*(mu[id(part)] for part in parts)),
+        exact=all(_is_gaussian(part) for part in parts),
+    )
+
+
+def _is_gaussian(loss: PrivacyLoss) -> bool:
+    composed = isinstance(loss, ComposedPrivacyLoss) and loss.exact
+    return isinstance(loss, GaussianPrivacyLoss) or composed
+
+
+def _log_pure_delta(epsilon: Array, worst: float) -> Array:
+    """Return log δ(ε) of the worst mechanism with pure ``worst``-DP, randomised response."""
+    # log(e^ε − e^ε') − log(1 + e^ε), divided by e^ε in both so that nothing overflows.
+    inside = epsilon < worst
+    over = np.where(inside, epsilon - worst, -1.0) if worst < math.inf else np.full(epsilon.shape, -math.inf)
+    return np.where(inside, np.log(-np.expm1(over)) - math.log1p(math.exp(-worst)), -math.inf)
+
+
+def _pure_trade_off(alpha: Array, worst: float) -> Array:
+    # f_{ε,0}: two lines of slopes −e^ε and −e^(−ε). Beyond e⁷⁰⁰ the steep one is vertical anyway.
+    steep = math.exp(min(worst, 700.0))
+    lines = np.maximum(1 - steep * alpha, math.exp(-worst) * (1 - alpha))
+    return np.asarray(np.maximum(lines, 0.0))
+
+
+def _pure_mu(worst: float) -> float:
+    """Return the μ of pure ε-DP: that of equal total variation (the proof is in `two_centre`)."""
+    if worst == math.inf:
+        return math.inf
+    if worst < 1:
+        # tanh(ε/2) is the total variation; near 1 its complement 1/(1 + e^ε) is used in log form.
+        return 2 * math.sqrt(2) * float(special.erfinv(math.tanh(worst / 2)))
+    return -2 * float(special.ndtri_exp(-np.logaddexp(0.0, worst)))
+
+
+# -- integrals
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
+_CUT = 45.0  # e⁻⁴⁵ = 3e-20: what lies outside the support is below rounding
+_SHORTEST = -700.0  # log of the shortest distance from t = 0; e⁻⁷⁰⁰ is still a normal float64
+_GRID = np.linspace(0.0, 1.0, 97)
+_ROWS = 128  # integrals per block: bounds the memory
+
+
+def log_integral(log_integrand: Callable[[Array, Any], Array], limits: Array, *, levels: int = 12) -> Array:
+    """Return log ∫₀^limit exp(log_integrand(t)) dt for many integrals; −∞ where it is zero.
+
+    In logarithms a tail of probability 1e-200 keeps its digits: it is as smooth as the bulk once it is summed at its
+    own scale. The support is located first: the mode, then the two points where the integrand is e⁻⁴⁵ of its peak.
+    Gauss–Legendre panels are graded towards the near end, where a second, much shorter scale can be.
+
+    Args:
+        log_integrand: takes t (k, m) and the indices (k,) of the integrals; returns (k, m). It must
+            rise to one mode and fall from there; −∞ is allowed at t = 0.
+        limits: (N,), > 0 and finite.
+        levels: number of halvings towards t = 0. Scales shorter than 2^-levels of the support are
+            not resolved.
+    """
+    total = np.empty(limits.shape)
+    for start in range(0, limits.size, _ROWS):
+        rows = np.arange(start, min(start + _ROWS, limits.size))
+        total[rows] = _block(lambda t, rows=rows: log_integrand(t, rows), limits[rows], levels)  # type: ignore[misc]
+    return total
+
+
+def _block(f: Callable[[Array], Array], limits: Array, levels: int) -> Array:
+    top = np.log(limits)  # the search runs in log t: scales span hundreds of decades
+    mode, peak = _mode(f, np.full(limits.size, _SHORTEST), top)
+    low = _crossing(f, peak - _CUT, inside=mode, outside=np.full(limits.size, _SHORTEST))
+    high = _crossing(f, peak - _CUT, inside=mode, outside=top)
+    start = np.where(low <= _SHORTEST, 0.0, np.exp(low))
+    edges = _edges(start, np.exp(mode), np.exp(high), levels)
+    widths = np.diff(edges, axis=1)
+    t = (edges[:, :-1, None] + widths[:, :, None] * (_NODES + 1) / 2).reshape(limits.size, -1)
+    weights = (widths[:, :, None] * _WEIGHTS / 2).reshape(limits.size, -1)
+    # The peak is nearly the highest point; only rounding of huge logarithms exceeds it.
+    heights = np.exp(np.minimum(f(t) - peak[:, None], 1.0))
+    with np.errstate(divide="ignore"):
+        return np.asarray(peak + np.log((heights * weights).sum(axis=1)), dtype=np.float64)
+
+
+def _edges(start: Array, mode: Array, end: Array, levels: int) -> Array:
+    """Return the panels' edges (N, k): halving towards the start, and graded around the mode."""
+    apart = mode - start > 1e-3 * (end - start)  # else the panels towards the start serve both
+    half = np.where(apart, (mode - start) / 2, end - start)[:, None]
+    left = np.where(apart, half[:, 0], 0.0)[:, None]
+    right = np.where(apart, end - mode, 0.0)[:, None]
+    # Panels of length 0 stand where a part is absent, so that every row has the same number.
+    first = start[:, None] + half * np.concatenate([[0.0], 0.5 ** np.arange(levels, -1, -1.0)])
+    near, far = np.exp2(-np.arange(1.0, 8.0)), np.append(0.0, np.exp2(np.arange(-9.0, 1.0)))
+    second = first[:, -1:] + left * (1 - near)
+    third = first[:, -1:] + left + right * far
+    return np.concatenate([first, second, third], axis=1)
+
+
+def _mode(f: Callable[[Array], Array], low: Array, high: Array) -> tuple[Array, Array]:
+    """Return log t of the mode and the log height there: a grid in log t, refined four times."""
+    for _ in range(4):
+        grid = low[:, None] + (high - low)[:, None] * _GRID
+        heights = f(np.exp(grid))
+        best = heights.argmax(axis=1)
+        rows = np.arange(low.size)
+        low = grid[rows, np.maximum(best - 1, 0)]
+        high = grid[rows, np.minimum(best + 1, _GRID.size - 1)]
+    return grid[rows, best], heights[rows, best]
+
+
+def _crossing(f: Callable[[Array], Array], level: Array, *, inside: Array, outside: Array) -> Array:
+    """Return log t between ``inside`` and ``outside`` where f falls below level, by bisection."""
+    beyond = f(np.exp(outside)[:, None])[:, 0] < level
+    near, far = inside, outside
+    for _ in range(20):  # the edge needs no more: the integrand there is e⁻⁴⁵ of the peak
+        middle = (near + far) / 2
+        below = f(np.exp(middle)[:, None])[:, 0] < level
+        near, far = np.where(below, near, middle), np.where(below, middle, far)
+    return np.where(beyond, far, outside)

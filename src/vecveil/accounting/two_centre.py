@@ -29,8 +29,7 @@ from functools import cached_property
 import numpy as np
 from scipy import special
 
-from vecveil.accounting.privacy_loss import PrivacyLoss
-from vecveil.accounting.quadrature import Array, log_integral
+from vecveil.accounting.privacy_loss import Array, PrivacyLoss, log_integral
 from vecveil.errors import InvalidInputError
 from vecveil.validation import check_count, check_positive
 

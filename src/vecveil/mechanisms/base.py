@@ -9,7 +9,7 @@ power of two that depends only on the mechanism's parameters; a later cast to fl
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Self, final
 
@@ -19,9 +19,7 @@ import numpy.typing as npt
 from vecveil.accounting import Guarantee
 from vecveil.accounting.guarantee import WEAK_EPSILON
 from vecveil.errors import InvalidInputError, ReleaseError
-from vecveil.randomness import WordStream, kernel, resolve_stream
-from vecveil.randomness.elementary import Words
-from vecveil.runtime import in_chunks
+from vecveil.randomness import WordStream, resolve_stream
 from vecveil.types import Embeddings, Matrix, RandomSource, Vector
 from vecveil.validation import check_embeddings
 
@@ -31,8 +29,7 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 GRID_BITS = 16
 BLOCK_ROWS = 8192
 BLOCK_VALUES = 2**19
-CHUNK_VALUES = 2**17
-"""A block is checked and mapped at once, a chunk is one thread's share: memory does not grow with N."""
+"""A block is checked and mapped at once: memory does not grow with N."""
 
 
 def grid_step(deviation: float) -> float:
@@ -197,87 +194,3 @@ def release_error(X: Embeddings, owner: str) -> ReleaseError:
         f"{owner}: the noise left the range of {X.dtype}, or the vectors are so long that it is lost beside "
         "them, so nothing was released. Use less noise, float64, or vectors of ordinary length."
     )
-
-
-def chunk_rows(dimension: int) -> int:
-    return max(1, min(2048, CHUNK_VALUES // dimension))
-
-
-Factors = Callable[[WordStream, Words], Vector]
-"""Return the scalar factors of the rows of a stream, from the stream and its words."""
-
-
-def add_noise(
-    kind: kernel.NoiseKind,
-    X: Embeddings,
-    stream: WordStream,
-    factors: Factors,
-    root: Vector | None,
-    step: float,
-    out: Embeddings,
-    *,
-    more_blocks: int = 0,
-) -> bool:
-    """Write noisy rows to ``out`` with a fresh normal vector for each, on all cores.
-
-    ``factors`` reads the ``more_blocks`` counter blocks after those of the normals.
-    """
-    n = X.shape[1]
-    blocks = (n + 1) // 2 + more_blocks
-    finite: list[bool] = []
-
-    def work(start: int, stop: int) -> None:
-        part = stream.part(start, stop)
-        # Words of the normals and of the factors come from one encryption call.
-        words = part.words(blocks)
-        scalars = factors(part, words)
-        ok = kernel.release(kind, X[start:stop], words, scalars, root, step, out[start:stop])
-        finite.append(ok)
-
-    # Threads write to separate rows, and a row's words do not depend on its chunk.
-    in_chunks(len(X), chunk_rows(n), work)
-    return all(finite)
-
-
-def add_given(X: Embeddings, noise: Embeddings, factors: Vector, step: float, out: Embeddings) -> bool:
-    """Write x + factor · noise to ``out``, rounded, on all cores."""
-    finite: list[bool] = []
-
-    def work(start: int, stop: int) -> None:
-        finite.append(
-            kernel.release(
-                kernel.NoiseKind.ADD_GIVEN,
-                X[start:stop],
-                noise[start:stop],
-                factors[start:stop],
-                None,
-                step,
-                out[start:stop],
-            )
-        )
-
-    in_chunks(len(X), chunk_rows(X.shape[1]), work)
-    return all(finite)
-
-
-def standard_normals(stream: WordStream, dimension: int, *, splits: int = 1) -> Embeddings:
-    """Return (rows, n) standard normals in float64, each the sum of ``splits`` independent ones over √splits.
-
-    An attacker on the bits of one variate then has to search the combinations of all (Holohan & Braghin 2021).
-    """
-    pairs = (dimension + 1) // 2
-    noise = np.empty((stream.rows, dimension))
-
-    def work(start: int, stop: int) -> None:
-        words = stream.part(start, stop).words(pairs * splits)
-        total = kernel.normals(np.ascontiguousarray(words[:, : 2 * pairs]), pairs)
-        # Each split reads its own words: sums of the same words would not be independent.
-        for k in range(1, splits):
-            part = words[:, 2 * pairs * k : 2 * pairs * (k + 1)]
-            total += kernel.normals(np.ascontiguousarray(part), pairs)
-        if splits > 1:
-            total /= np.sqrt(splits)
-        noise[start:stop] = total[:, :dimension]
-
-    in_chunks(stream.rows, chunk_rows(dimension * splits), work)
-    return noise

@@ -26,19 +26,11 @@ from vecveil.accounting import (
 )
 from vecveil.accounting.guarantee import WEAK_EPSILON
 from vecveil.errors import InvalidInputError
-from vecveil.mechanisms.base import (
-    BLOCK_VALUES,
-    Arrays,
-    Mechanism,
-    add_given,
-    add_noise,
-    little_bounded,
-    standard_normals,
-)
+from vecveil.mechanisms.base import BLOCK_VALUES, Arrays, Mechanism, little_bounded
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream, kernel
 from vecveil.randomness.elementary import Words, row_dots
-from vecveil.randomness.stream import GAMMA_BLOCKS
+from vecveil.randomness.kernel import GAMMA_BLOCKS
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_count, check_positive, check_probability
@@ -49,7 +41,7 @@ class EllipticalMechanism(Mechanism):
 
     Attributes:
         shape: Σ, trace n.
-        splits: independent variates per normal; see `vecveil.mechanisms.base.standard_normals`.
+        splits: independent variates per normal; see `WordStream.normals`.
     """
 
     shape: NoiseShape
@@ -92,20 +84,20 @@ class EllipticalMechanism(Mechanism):
             kind = kernel.NoiseKind.ADD if epsilon is None else kernel.NoiseKind.ADD_DIRECTION
             root = None if shape.is_isotropic else np.ascontiguousarray(shape.root)
             more = 0 if epsilon is None else GAMMA_BLOCKS
-            return add_noise(kind, X, stream, factors, root, step, out, more_blocks=more)
+            return stream.add_noise(kind, X, factors, root, step, out, more_blocks=more)
         finite = True
         rows = max(1, BLOCK_VALUES // n)
         for start in range(0, len(X), rows):
             stop = min(start + rows, len(X))
             part = stream.part(start, stop)
-            noise = standard_normals(part, n, splits=self.splits)
+            noise = part.normals(n, splits=self.splits)
             if epsilon is None:
                 scalars = np.full(part.rows, self._deviation)
             else:
                 # Divide by ‖N‖ before Σ^{1/2} stretches: Algorithm 1 draws the direction on the sphere.
                 scalars = part.gammas(float(n), at) / epsilon / np.sqrt(row_dots(noise, noise))
             stretched = noise if shape.is_isotropic else shape.correlate(noise)
-            finite &= add_given(X[start:stop], stretched, scalars, step, out[start:stop])
+            finite &= kernel.add_given(X[start:stop], stretched, scalars, step, out[start:stop])
         return finite
 
     def distances(self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None) -> Vector:

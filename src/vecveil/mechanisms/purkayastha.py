@@ -21,11 +21,11 @@ import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, purkayastha_guarantee, purkayastha_total_variation
 from vecveil.errors import InvalidInputError
-from vecveil.mechanisms.base import Arrays, Mechanism, add_noise, little_bounded
+from vecveil.mechanisms.base import Arrays, Mechanism, little_bounded
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream, kernel
 from vecveil.randomness.elementary import Words
-from vecveil.randomness.stream import GAMMA_BLOCKS, TRIES
+from vecveil.randomness.kernel import GAMMA_BLOCKS, TRIES
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_count, check_positive
 
@@ -162,7 +162,7 @@ class Purkayastha(Mechanism):
             turned = draw_angles(part, self.n, self.epsilon, behind, words, behind)
             return np.stack([np.cos(turned), np.sin(turned)], axis=1)
 
-        return add_noise(kernel.NoiseKind.TURN, X, stream, factors, None, self.step, out, more_blocks=ROUND_BLOCKS)
+        return stream.add_noise(kernel.NoiseKind.TURN, X, factors, None, self.step, out, more_blocks=ROUND_BLOCKS)
 
     def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
         return np.asarray(X.any(axis=1), dtype=bool)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.accounting.total_variation import concept_level
+from vecveil.accounting.advantage import concept_level
 from vecveil.concepts import Concept
 from vecveil.concepts.pairs import LISTED_TEXTS
 from vecveil.encoders import load_encoder

@@ -1,5 +1,6 @@
 """Randomness: secure, seeded or keyed random words, and the arithmetic that turns them into noise."""
 
+from vecveil.randomness.kernel import WordStream, resolve_generator, resolve_stream
 from vecveil.randomness.keyed import (
     ItemId,
     NoiseKey,
@@ -10,7 +11,6 @@ from vecveil.randomness.keyed import (
     row_digests,
     text_digests,
 )
-from vecveil.randomness.stream import WordStream, resolve_generator, resolve_stream
 
 __all__ = [
     "ItemId",

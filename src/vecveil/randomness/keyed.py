@@ -41,7 +41,7 @@ import numpy as np
 
 from vecveil.errors import InvalidInputError, KeyFileError
 from vecveil.io import LOCK_SECONDS, LockedError, locked, parse_json, write_bytes
-from vecveil.randomness.stream import BlockCipher, WordStream
+from vecveil.randomness.kernel import BlockCipher, WordStream
 from vecveil.types import Embeddings
 
 SCHEMA = "vecveil.keys/1"

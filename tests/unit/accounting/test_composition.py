@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from harness.errors import raises
-from vecveil.accounting.composition import compose
-from vecveil.accounting.gaussian import GaussianPrivacyLoss
+from vecveil.accounting.privacy_loss import GaussianPrivacyLoss, compose
 from vecveil.accounting.two_centre import LaplacePrivacyLoss, PurkayasthaPrivacyLoss
 
 

@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 
 from harness.errors import raises
-from vecveil.accounting.calibration import (
+from vecveil.accounting.advantage import (
+    concept_level,
     epsilon_meaning,
     epsilon_of_advantage,
     epsilon_of_cosine,
     expected_cosine,
+    gaussian_total_variation,
+    laplace_total_variation,
     sigma_of_advantage,
 )
-from vecveil.accounting.total_variation import concept_level, gaussian_total_variation, laplace_total_variation
 from vecveil.accounting.two_centre import LaplacePrivacyLoss
 
 DISTANCES = np.random.default_rng(0).uniform(0.05, 0.4, 2_000)

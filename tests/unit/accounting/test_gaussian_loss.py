@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from harness.errors import raises
-from vecveil.accounting.gaussian import GaussianPrivacyLoss, analytic_gaussian_sigma
-from vecveil.accounting.total_variation import gaussian_total_variation
+from vecveil.accounting.advantage import gaussian_total_variation
+from vecveil.accounting.privacy_loss import GaussianPrivacyLoss, analytic_gaussian_sigma
 
 
 def reference(mu: float, epsilon: float) -> mpmath.mpf:

@@ -10,7 +10,7 @@ import pytest
 from scipy import integrate, optimize, special, stats
 
 from harness.errors import raises
-from vecveil.accounting.total_variation import laplace_total_variation
+from vecveil.accounting.advantage import laplace_total_variation
 from vecveil.accounting.two_centre import LaplacePrivacyLoss
 
 DIMENSIONS = (1, 2, 3, 8, 384, 768, 1024, 3072, 4096)
@@ -182,7 +182,7 @@ def test_negative_epsilon_by_symmetry() -> None:
 @pytest.mark.parametrize("r", [0.1, 20.0, 300.0])
 def test_gaussian_mu_is_valid_and_the_smallest(n: int, r: float) -> None:
     """At every ε the Gaussian pair is told apart at least as well; with 0.1 % less μ it is not."""
-    from vecveil.accounting.gaussian import log_gaussian_delta
+    from vecveil.accounting.privacy_loss import log_gaussian_delta
 
     loss = LaplacePrivacyLoss(n, 1.0, r)
     eps = np.concatenate([[0.0], np.geomspace(1e-6, 0.999, 100) * r])

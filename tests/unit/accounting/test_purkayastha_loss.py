@@ -9,7 +9,7 @@ import pytest
 from scipy import integrate
 
 from harness.errors import raises
-from vecveil.accounting.total_variation import purkayastha_total_variation
+from vecveil.accounting.advantage import purkayastha_total_variation
 from vecveil.accounting.two_centre import PurkayasthaPrivacyLoss
 
 
@@ -101,7 +101,7 @@ def test_no_overflow_and_no_nan_over_nine_decades(n: int) -> None:
 
 @pytest.mark.parametrize(("n", "epsilon", "angle"), [(2, 2.0, 1.0), (3, 5.0, 2.0), (384, 300.0, 0.1)])
 def test_inverse_trade_off_and_mu(n: int, epsilon: float, angle: float) -> None:
-    from vecveil.accounting.gaussian import GaussianPrivacyLoss
+    from vecveil.accounting.privacy_loss import GaussianPrivacyLoss
 
     loss = PurkayasthaPrivacyLoss(n, epsilon, angle)
     for target in (1e-200, 1e-6, 0.05):

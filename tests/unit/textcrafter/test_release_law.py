@@ -8,7 +8,7 @@ import pytest
 from harness.policies import crafter, drawn_policy, unit
 from vecveil.mechanisms import TextCrafter
 from vecveil.randomness import elementary
-from vecveil.randomness.stream import resolve_stream
+from vecveil.randomness.kernel import resolve_stream
 
 N, RADIUS = 6, 0.7
 LOG_SIGMA = np.linspace(-1.2, 0.8, N)  # anisotropic, and μ neither small nor large beside it
