@@ -422,6 +422,21 @@ def test_a_text_stage_rewrites_the_candidates_alone(database: VectorStore, seale
         made.search(Hashed().encode(TEXTS[3:4])[0])
 
 
+def test_without_a_sealer_the_encoder_sees_rewritten_texts_alone(flat: VectorStore) -> None:
+    class Watched(Hashed):
+        def encode(self, texts: Sequence[str]) -> np.ndarray:
+            assert not any("canary-3" in text for text in texts)
+            return super().encode(texts)
+
+    concept = vecveil.Concept.from_terms("canary", ["canary-3", "canary-4"])
+    redact = vecveil.fit(TEXTS, concept, Hashed(), method="redact")
+    made = ProtectedCollection(flat, redact, encoder=Watched())
+    made.add(TEXTS[:20], ids=IDS[:20])
+    made.add(TEXTS[:20], ids=IDS[:20], vectors=Hashed().encode(TEXTS[:20]))
+    np.testing.assert_allclose(flat.read(IDS[:20]).vectors, Hashed().encode(redact.rewrite(TEXTS[:20])), atol=1e-6)
+    assert made.search("canary-3 text number 3", top=1).ids == ["4"]
+
+
 def test_an_interrupted_update_leaves_no_blob_beside_the_vector_of_another_text(
     flat: VectorStore, protector: Protector, sealer: Sealer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,8 +27,9 @@ def _imports() -> None:
     pytest.importorskip("haystack")
     global DeserializationError, Document, DocumentProtector, DocumentWriter, InMemoryDocumentStore
     global InMemoryEmbeddingRetriever, MockDocumentEmbedder, MockTextEmbedder
-    global Pipeline, PipelineRuntimeError, QueryProtector, QueryRewriter
+    global Pipeline, PipelineRuntimeError, QueryProtector, QueryRewriter, SparseEmbedding
     from haystack import Document, Pipeline
+    from haystack.dataclasses import SparseEmbedding
     from haystack.components.embedders import MockDocumentEmbedder, MockTextEmbedder
     from haystack.components.retrievers.in_memory import InMemoryEmbeddingRetriever
     from haystack.components.writers import DocumentWriter
@@ -228,6 +229,10 @@ def test_texts_are_rewritten_before_the_embedder_sees_them(redactor):
     assert sum("*" in text for text in seen) == 2
     contents = [one.content for one in store.filter_documents()]
     assert sorted(contents) == sorted(redactor.rewrite(TEXTS))  # the store holds no original either
+    with pytest.warns(PlaintextWarning, match="hash"):  # of the original, by which a guess of it is confirmed
+        DocumentProtector(redactor).run([Document(content=TEXTS[0])])
+    with raises("E-INPUT", "documents"):
+        DocumentProtector(redactor).run([Document(content=TEXTS[0], sparse_embedding=SparseEmbedding([1], [1.0]))])
 
 
 @pytest.mark.parametrize(

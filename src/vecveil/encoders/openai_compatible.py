@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.encoders.protocol import Advance, checked_vectors, encode_in_batches
-from vecveil.errors import EncoderError, InvalidInputError, optional_import
+from vecveil.errors import EncoderError, InvalidInputError, KeyFileError, optional_import
 from vecveil.validation import check_count, check_positive, note_released
 
 _OWNER = "load_encoder"
@@ -105,7 +105,7 @@ class OpenAICompatibleBackend:
         key = os.environ.get("OPENAI_API_KEY") if api_key is None else api_key
         headers = {"Accept-Encoding": "identity"}  # against decompression bombs
         if key:
-            headers["Authorization"] = f"Bearer {key}"
+            headers["Authorization"] = bearer(key, "api_key")
         self._seconds = seconds
         # A redirect could carry the key to another host.
         self._client = httpx.Client(headers=headers, timeout=seconds, follow_redirects=False)
@@ -200,6 +200,14 @@ class OpenAICompatibleBackend:
                     if abandoned.is_set():
                         break
             return answer.status_code, answer.headers.get("retry-after"), bytes(content)
+
+
+def bearer(key: str, param: str) -> str:
+    """Return the ``Authorization`` header of an API key; raise `KeyFileError` for one that no header can hold."""
+    key = key.strip()  # the line break of a file
+    if not (key.isascii() and key.isprintable()):
+        raise KeyFileError("The API key has characters that no HTTP header can hold. Copy it again.", param=param)
+    return f"Bearer {key}"
 
 
 def parse_embeddings(content: bytes, *, rows: int, dimension: int | None, owner: str) -> npt.NDArray[np.float32]:

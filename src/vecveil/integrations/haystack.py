@@ -88,7 +88,7 @@ def _refuse_both_stages(policy: ReleasePolicy) -> None:
 class DocumentProtector(_Saved):
     """Protects the embeddings of documents, between embedder and writer.
 
-    With a text-level method it rewrites their content instead, before the embedder.
+    With a text-level method it rewrites their content instead, before the embedder; id, meta and blob stay.
 
     Args:
         protector: protector, path of its file, or a `ReleasePolicy`.
@@ -154,10 +154,13 @@ class DocumentProtector(_Saved):
         return released
 
     def _rewritten(self, documents: list[Document]) -> list[Document]:
-        wrong = sum(one.content is None or one.embedding is not None for one in documents)
-        if wrong:
+        made = [one.embedding is not None or one.sparse_embedding is not None for one in documents]
+        if wrong := sum(one.content is None or early for one, early in zip(documents, made, strict=True)):
             said = f"{wrong} documents have an embedding or no content. Put the component before the document embedder."
             raise InvalidInputError(said, param="documents")
+        if not self._warned and any(one.id == _own_id(one) for one in documents):
+            self._warned = True
+            _warn_ids(stacklevel=5)
         texts = self._policy.protector.rewrite([one.content or "" for one in documents])
         return [replace(one, content=text) for one, text in zip(documents, texts, strict=True)]
 

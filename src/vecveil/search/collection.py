@@ -210,8 +210,8 @@ class ProtectedCollection:
         else:
             # The fields are checked first: what cannot be written is not released and not counted.
             fields = self._readable(rows, metadata)
-            exact = np.asarray(self._exact(given) if vectors is None and given is not None else vectors)
             self._make()
+            exact = None if vectors is None else np.asarray(vectors)
             self.database.write(Batch(tuple(ids), self._redrawn(exact, rows, ids), fields))
         self._filled = True
 
@@ -332,9 +332,10 @@ class ProtectedCollection:
                 break
         return kept, part.vectors[[stored[ids[i]] for i in kept]], np.array(exact)
 
-    def _released(self, exact: Embeddings, texts: Sequence[str], ids: Sequence[str]) -> Embeddings:
+    def _released(self, exact: Embeddings | None, texts: Sequence[str], ids: Sequence[str]) -> Embeddings:
         # Rewriting belongs to the candidates alone: the blob holds the vector of the original text.
-        source = self._exact(self._embedder.seen(texts)) if self.policy.rewrites_texts else exact
+        rewritten = exact is None or self.policy.rewrites_texts
+        source = self._exact(self._embedder.seen(texts)) if rewritten else exact
         return np.asarray(self._embedder.released(source, texts, ids), np.float32)
 
     def search(
@@ -373,8 +374,9 @@ class ProtectedCollection:
         if isinstance(query, str):
             if not query.strip():
                 raise InvalidInputError("`query` is an empty text.", param="query")
-            exact = self._exact([query], query=True)
-            source = self._exact(self._embedder.seen([query]), query=True) if self.policy.rewrites_texts else exact
+            source = exact = self._exact(self._embedder.seen([query]), query=True)
+            if self.policy.rewrites_texts and self._sealer is not None:  # whose exact vectors are of the original texts
+                exact = self._exact([query], query=True)
             released = self._embedder.released(source, [query], query=True)
         elif self.policy.rewrites_texts:
             raise wrong_type(owner, "query", "a text", query, fix="The protector rewrites texts.")
@@ -645,11 +647,11 @@ class ProtectedCollection:
             self._blobs.update(sealed)
         return [name for name in part.ids if name not in sealed]
 
-    def _redrawn(self, exact: Embeddings, texts: Sequence[str | None], ids: Sequence[str]) -> Embeddings:
+    def _redrawn(self, exact: Embeddings | None, texts: Sequence[str | None], ids: Sequence[str]) -> Embeddings:
         known = [text for text in texts if text is not None]
         if len(known) == len(texts):
             return self._released(exact, known, ids)
-        if self.policy.rewrites_texts:
+        if exact is None or self.policy.rewrites_texts:
             said = "The protector rewrites texts, and some rows have no text."
             raise SealingError(said, code="E-SEAL-TEXT", param="protector")
         return np.asarray(self.policy.documents(exact, ids=ids), np.float32)

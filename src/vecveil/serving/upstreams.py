@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from vecveil.encoders.openai_compatible import RETRIED, parse_embeddings
+from vecveil.encoders.openai_compatible import RETRIED, bearer, parse_embeddings
 from vecveil.encoders.protocol import PROBE_SENTENCES, checked_vectors
 from vecveil.encoders.upstream_verification import UpstreamVerification, matches_probe
 from vecveil.errors import IncompatibleError, MissingDependencyError
@@ -373,7 +373,7 @@ class HttpUpstream:
             "User-Agent": f"vecveil/{__version__}",
         }
         if key is not None:
-            request_headers["Authorization"] = f"Bearer {key}"
+            request_headers["Authorization"] = bearer(key, "upstream.key")
         # Proxies come from the environment. A redirect would send the key and the texts to another host.
         self._client = httpx.AsyncClient(
             headers=request_headers,

@@ -18,6 +18,8 @@ from harness.serving import Misbehaving
 from vecveil.encoders import load_encoder, openai_compatible
 from vecveil.encoders.openai_compatible import parse_embeddings
 from vecveil.errors import EncoderError
+from vecveil.serving import UpstreamSettings
+from vecveil.serving.upstreams import HttpUpstream
 
 CANARY = "zebra-7731"
 TEXTS = [f"text {i}" for i in range(7)]
@@ -57,13 +59,22 @@ def test_permuted_indices_and_lists_of_numbers() -> None:
 
 
 def test_the_key_is_sent_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+    monkeypatch.setenv("OPENAI_API_KEY", f"{CANARY}\n")
     with embedding_server() as (url, seen):
         encoder = load_encoder(f"{url}#small", dimensions=16, cache=None)
         encoder.encode(["a"])
     assert seen[0]["headers"]["authorization"] == f"Bearer {CANARY}"
     assert seen[0]["dimensions"] == 16
     assert CANARY not in repr(encoder) + repr(encoder._backend)
+
+
+@pytest.mark.parametrize("key", ["cl\u00e9-zebra", "zebra\nX-Admin: 1", "\udcffzebra"])
+def test_a_key_that_no_header_holds_is_refused_before_a_request(key: str) -> None:
+    with raises("E-KEY-FILE", "api_key") as caught:
+        load_encoder("http://127.0.0.1:9/v1#small", api_key=key)
+    assert "zebra" not in str(caught.value)
+    with raises("E-KEY-FILE", "upstream.key"):
+        HttpUpstream("http://127.0.0.1:9/v1", "small", UpstreamSettings(), key=key)
 
 
 def test_a_server_that_is_busy_is_asked_again(waits: list[float]) -> None:
