@@ -29,11 +29,11 @@ def _imports() -> None:
     global InMemoryEmbeddingRetriever, MockDocumentEmbedder, MockTextEmbedder
     global Pipeline, PipelineRuntimeError, QueryProtector, QueryRewriter, SparseEmbedding
     from haystack import Document, Pipeline
-    from haystack.dataclasses import SparseEmbedding
     from haystack.components.embedders import MockDocumentEmbedder, MockTextEmbedder
     from haystack.components.retrievers.in_memory import InMemoryEmbeddingRetriever
     from haystack.components.writers import DocumentWriter
     from haystack.core.errors import DeserializationError, PipelineRuntimeError
+    from haystack.dataclasses import SparseEmbedding
     from haystack.document_stores.in_memory import InMemoryDocumentStore
 
     from vecveil.integrations.haystack import DocumentProtector, QueryProtector, QueryRewriter
