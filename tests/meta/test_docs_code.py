@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 import vecveil
+from harness.command_line import run
 from harness.documents import ROOT, blocks, run_python
 from harness.small_attacks import small_audits
 from research.datasets import registry
@@ -54,6 +57,13 @@ def fit_once() -> Callable[..., Any]:
     return once
 
 
+def run_here(words: list[str], **options: Any) -> None:
+    """Run ``vecveil`` of a page in this process, which has the model loaded; `subprocess.run` would load it again."""
+    assert words[:3] == [sys.executable, "-m", "vecveil"]
+    done = run(*words[3:])
+    assert done.code == 0, done.err
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fit_once: Callable[..., Any]
@@ -61,6 +71,7 @@ def test_the_code_of_a_page_runs(
     text = (ROOT / page).read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(vecveil, "fit", fit_once)
+    monkeypatch.setattr(subprocess, "run", run_here)
     # A page shows how a frontier is used: three of its designs are enough.
     monkeypatch.setattr(frontier, "designs", lambda n, every=frontier.designs: every(n)[::7])
     with small_audits():

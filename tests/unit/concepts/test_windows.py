@@ -9,13 +9,14 @@ import pytest
 
 import vecveil
 from harness.errors import raises
+from harness.small_attacks import small_audits
 from vecveil.concepts import Concept
 from vecveil.concepts.windows import within_window
 from vecveil.encoders import TextEncoder, load_encoder
 
 DRUG = Concept.from_terms("drug", ["ibuprofen", "vitamin D"])
 FILLER = "The visitor came back and said that the garden was fine. "
-LONG = [f"{FILLER * 24}He takes ibuprofen {i} times. {FILLER * 3}" for i in range(40)]
+LONG = [f"{FILLER * 6}He takes ibuprofen {i} times. {FILLER * 3}" for i in range(40)]
 SHORT = [f"Note {i}: the {word} takes ibuprofen at {i % 7}." for i in range(40) for word in ("nurse", "baker")]
 PLAIN = [
     f"Note {i}: the {word} sees the {thing}."
@@ -27,7 +28,7 @@ PLAIN = [
 
 @pytest.fixture(scope="module")
 def minilm() -> TextEncoder:
-    return load_encoder("minilm", precision="fp32", cache=None)
+    return load_encoder("minilm", precision="fp32", max_seq_length=64)
 
 
 def first(most: int) -> object:
@@ -46,7 +47,7 @@ def test_what_the_encoder_reads_is_the_text(minilm: TextEncoder) -> None:
     assert partly == [True] * 40 + [False] * 80
     whole, cut = minilm.encode([LONG[0]]), minilm.encode([LONG[0][: read[0]]])
     np.testing.assert_allclose(whole, cut, atol=1e-5)
-    prompted = load_encoder("minilm", precision="fp32", cache=None, prompt="represent this for search: ")
+    prompted = load_encoder("minilm", precision="fp32", max_seq_length=64, prompt="represent this for search: ")
     assert prompted.read_lengths(LONG)[0] < read[0]
 
 
@@ -88,7 +89,8 @@ def test_a_concept_beyond_the_window_is_no_pair(minilm: TextEncoder) -> None:
     assert "long_texts" not in short.report
     skip = ["probe", "candidates", "averaging", "alignment", "held-out-terms"]
     texts = [*LONG, *SHORT, *PLAIN]
-    record = vecveil.audit(protector, texts, DRUG, encoder=minilm, min_token_count=2, skip=skip).to_record()
+    with small_audits():
+        record = vecveil.audit(protector, texts, DRUG, encoder=minilm, min_token_count=2, skip=skip).to_record()
     assert "long-texts" in [each["code"] for each in record["lint"]]
     assert record["texts"]["with_concept"] == 80
 

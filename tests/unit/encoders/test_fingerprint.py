@@ -37,7 +37,8 @@ def test_copies_agree_whatever_their_path(tiny_folder: Path, tmp_path: Path) -> 
 
 def test_another_process_agrees(tiny_folder: Path) -> None:
     code = (
-        "import sys; from vecveil.encoders import load_encoder;print(load_encoder(sys.argv[1], cache=None).fingerprint)"
+        "import sys; from pathlib import Path; from vecveil.encoders.sentence_transformer import fingerprint_folder;"
+        "print(fingerprint_folder(Path(sys.argv[1]), {'precision': 'fp32', 'normalize': False}))"
     )
     found = subprocess.run(
         [sys.executable, "-c", code, str(tiny_folder)],
@@ -46,7 +47,7 @@ def test_another_process_agrees(tiny_folder: Path) -> None:
         text=True,
         env={**os.environ, "PYTHONHASHSEED": "7"},
     )
-    assert found.stdout.strip() == fingerprint(tiny_folder)
+    assert found.stdout.strip() == fingerprint_folder(tiny_folder, {"normalize": False, "precision": "fp32"})
 
 
 def test_settings_count(tiny_folder: Path) -> None:
