@@ -117,6 +117,32 @@ def test_filters(index: SealedIndex, where: Any, ids: list[str]) -> None:
     assert index.get(where=where).ids == ids
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"yeer": 3},
+        {"year": 2003, "place.street": {"ne": 1}, "tag": "none", "yeer": {"gt": 3}},
+        {"$and": [{"year": 1}, {"$or": [{"yeer": 3}]}]},
+        (pc.field("year") == 2003) & (pc.field("yeer") == 3),
+    ],
+)
+def test_a_filter_on_a_field_that_no_row_has_names_the_fields(index: SealedIndex, where: Any) -> None:
+    assert index.ids(where) == index.search(vectors(1)[0], where=where).ids == []  # nothing is there yet
+    filled(index, 4)
+    for call in (index.ids, lambda where: index.get(where=where), lambda where: index.search(np.ones(N), where=where)):
+        with raises("E-INPUT-NAME", "where") as caught:
+            call(where)
+        assert "place, place.name, tag, year" in str(caught.value)
+    assert index.ids({"yeer": {"exists": True}}) == index.ids({"year": 3}) == []
+    index.add(["x"], ids=["x"], vectors=vectors(1), metadata=[{"yeer": 4, "place": {"street": 1}}])
+    assert index.ids(where) == []
+    index.delete(["x"])
+    with raises("E-INPUT-NAME", "where"):
+        index.ids(where)
+    index.delete(index.ids())
+    assert index.ids(where) == []
+
+
 def test_a_selective_filter_over_many_rows_misses_none(tmp_path: Path, keys: Path) -> None:
     index = SealedIndex(tmp_path / "notes", keys)
     X = vectors(60_000)

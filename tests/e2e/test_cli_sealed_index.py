@@ -88,7 +88,7 @@ def test_a_store_is_copied_and_searched(filled: Path, lsa: Path, texts: list[str
     ):
         done = run(*ask, *(word for one in conditions for word in ("--where", one)))
         assert {hit["metadata"]["page"] for hit in done.json["hits"]} == pages
-    assert "No row has the field 'note'. The first" in done.err
+    assert "No row has the field 'note' (in `where`). The rows have: page." in done.err
     assert "Each condition takes its own --where" in run(*ask, "--where", "page>=1 and page=2").err
     again = run(*migrate(filled, "--drop", "site"))
     assert "0 rows written" in again.err

@@ -232,9 +232,10 @@ def test_wrong_arguments_are_one_error_line(sealed: Path, lsa: Path, change: dic
     given = [
         part for name, value in options.items() for part in (name, sealed / value if isinstance(value, str) else value)
     ]
-    done = run("search", f"sqlite-vec:{sealed}/safe.db#notes", QUERY, "--encoder", lsa, *given)
+    done = run("search", f"sqlite-vec:{sealed}/safe.db#notes", QUERY, "--encoder", sealed / "absent.lsa", *given)
     assert done.code == code
     assert len(done.errors) == 1, done.err
+    assert "absent.lsa" not in done.err  # the key is checked before the encoder is loaded
 
 
 def test_a_sealed_migration_goes_on_with_its_own_key_only(sealed: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from vecveil.cli.output import data, data_json, note, warn
 from vecveil.data import read_table
 from vecveil.encoders import load_encoder
 from vecveil.encoders.text_encoder import TextEncoder
-from vecveil.errors import IncompatibleError, StoreError
+from vecveil.errors import IncompatibleError, InvalidInputError, StoreError
 from vecveil.stores import open_store
 from vecveil.stores.forgetting import Erasure, Reconciliation
 from vecveil.stores.locations import index_place, public_name, short_name
@@ -159,16 +159,17 @@ def search_command(
             if encoder[0] is None and error.code == "E-INCOMPATIBLE-ENCODER":
                 raise click.UsageError("Name the encoder of the index with --encoder: it is not minilm.") from None
             raise
-        hits = index.search(
-            query, top=top, where=conditions or None, candidates=candidates, mode="hybrid" if hybrid else "vectors"
+        hits = index.read(
+            index.find(
+                query, top=top, where=conditions or None, candidates=candidates, mode="hybrid" if hybrid else "vectors"
+            )
         )
-        unknown = [] if len(hits.ids) else [field for field in conditions if not index.ids({field: {"exists": True}})]
-        rows = index.get(index.ids()[:100]).metadata if unknown else []
-    if unknown:
-        fields = ", ".join(sorted({field for row in rows for field in row or ()})) or "none"
-        note(f"No row has the field {' or '.join(map(repr, unknown))}. The first {len(rows)} rows have: {fields}.")
-    elif conditions and not len(hits.ids):
-        note("No row matches. Each condition takes its own --where; 2024 is a number, '\"2024\"' is a text.")
+        if conditions and not hits.ids:
+            try:
+                index.ids(conditions)
+                note("No row matches. Each condition takes its own --where; 2024 is a number, '\"2024\"' is a text.")
+            except InvalidInputError as error:  # it names the fields
+                note(str(error))
     show_hits(hits, as_json)
 
 

@@ -90,9 +90,6 @@ def command(
             )
         values.setdefault(field, []).append(value)
     protector = load(protector_file)
-    encoder = None
-    if options["encoder"] is not None or options["encoder_options"]:
-        encoder = protector.encoder_for(options["encoder"], options=dict(options["encoder_options"]))
     collection = ProtectedCollection(
         database,
         protector,
@@ -100,9 +97,13 @@ def command(
         name=options["seal_name"],
         candidates=options["candidates"],
         query_noise=not options["map_queries"],
-        encoder=encoder,
     )
     with collection.database:
+        # Before an encoder is loaded, which may take long.
+        collection.sealer.keys.check_protector(collection.name, protector.fingerprint, adding=False)
+        if options["encoder"] is not None or options["encoder_options"]:
+            named = dict(options["encoder_options"])
+            collection.encoder = protector.encoder_for(options["encoder"], options=named)
         ranking = collection.search(query, top=options["top"], where=values, on_invalid="skip")
     if ranking.skipped and not ranking.ids:
         said = "No candidate has a sealed row that this key opens. Fill the store with `vecveil migrate --seal-key`."

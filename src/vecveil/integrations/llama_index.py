@@ -363,8 +363,14 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         return _nodes(self._collection.get(node_ids, where=_where(filters), missing="skip"))
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
-        """Delete the nodes of a document."""
-        self._collection.delete(self._collection.ids(where={_DOCUMENT: [ref_doc_id]}))
+        """Delete the nodes of a document; an unknown one is ignored."""
+        try:
+            names = self._collection.ids(where={_DOCUMENT: [ref_doc_id]})
+        except InvalidInputError as error:
+            if error.code != "E-INPUT-NAME":  # no node is of a document
+                raise
+            return
+        self._collection.delete(names)
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any

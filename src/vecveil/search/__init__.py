@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from vecveil.errors import InvalidInputError
 from vecveil.sealing.sealer import Ranking, Unsealed
 
 if TYPE_CHECKING:
     from vecveil.search.sealed_index import SealedIndex
 
 __all__ = ["SealedIndex", "Searchable"]
+
+_NAMED = 20  # known fields in an error
 
 
 @runtime_checkable
@@ -45,6 +48,18 @@ class Searchable(Protocol):
     def ids(self, where: Any = None) -> list[str]: ...
     def delete(self, ids: Sequence[str]) -> None: ...
     def count(self) -> int: ...
+
+
+def check_fields(compared: Iterable[str], having: Iterable[Iterable[str]], fix: str = "") -> None:
+    """Raise `InvalidInputError` for a compared field that is in none of ``having``, the fields of rows."""
+    known = set[str]().union(*having)
+    if missing := sorted(set(compared) - known):
+        names = ", ".join(name[:60] for name in sorted(known)[:_NAMED]) + (", …" if len(known) > _NAMED else "")
+        raise InvalidInputError(
+            f"No row has the field {missing[0][:60]!r} (in `where`). The rows have: {names or 'no field'}.{fix}",
+            code="E-INPUT-NAME",
+            param="where",
+        )
 
 
 def __getattr__(name: str) -> Any:

@@ -30,6 +30,7 @@ from vecveil.sealing import KeyStore, Ranking, Sealer, Unsealed
 from vecveil.sealing.blob import SEALED_FIELD, VERSION, canonical_ids, decoded, key_id_of, uuid_spellings
 from vecveil.sealing.keystore import FILTER_PREFIX, CollectionKeys, token_fields, typed_value
 from vecveil.sealing.sealer import OnInvalid, filter_tokens
+from vecveil.search import check_fields
 from vecveil.stores.fields import PROTECTOR_FIELD, protector_mark, with_blob
 from vecveil.stores.locations import open_store, public_name
 from vecveil.stores.store import Batch, Match, Missing, VectorStore
@@ -125,9 +126,9 @@ class ProtectedCollection:
         if candidates is None:
             candidates = fitted_candidates(None if self._policy is None else self._policy.protector)
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
-        self._encoder, self._blobs, self._generations = encoder, blobs, generations
+        self.encoder, self._blobs, self._generations = encoder, blobs, generations
         self._checked = self._made = self._filled = False
-        self._filter_fields = tuple(filter_fields)
+        self._filter_fields, self._met_fields = tuple(filter_fields), set[str]()
         token_fields(filter_fields, owner=_OWNER)
 
     def __repr__(self) -> str:
@@ -390,6 +391,8 @@ class ProtectedCollection:
         tokens = self._tokens(values)
         # A hostile or faulty database may return a row twice, and more rows than it was asked for.
         matches = {str(match.id): match for match in self.database.search(released[0], k, tokens or None)[:k]}
+        if values and not matches:
+            self._check_fields(values)
         if self._sealer is None:
             return self._found(list(matches.values()), values)
         ids = list(matches)
@@ -424,7 +427,27 @@ class ProtectedCollection:
         if missing == "skip" and names and not self.database.exists():
             names = []
         rows = self._unsealed(self.database.read(names, missing=missing), on_invalid)
+        if values and not rows.ids:
+            self._check_fields(values)
         return rows.rows(_matching(rows, values)) if values else rows
+
+    def _check_fields(self, values: Mapping[str, Any]) -> None:
+        """Raise if no row has a token of one of the fields ``values``: called where no row matches."""
+        rows = 0
+        if set(values) <= self._met_fields or not self.database.exists():
+            return
+        try:
+            for part in self.database.batches(_BATCH):
+                rows += len(part)
+                names = {name for row in part.fields for name in row if name.startswith(FILTER_PREFIX)}
+                self._met_fields |= {name.removeprefix(FILTER_PREFIX) for name in names}
+                if set(values) <= self._met_fields:
+                    return
+        except StoreError:  # a store of LangChain lists no rows
+            return
+        if rows:
+            fix = " Rows from before it was a filter field get its token by `reseal`." if self._sealer else ""
+            check_fields(values, [self._met_fields], fix)
 
     def _found(self, matches: Sequence[Match], values: Mapping[str, Mapping[bytes, Any]]) -> Ranking:
         """Return the matches of a collection without a sealer."""
@@ -764,8 +787,8 @@ class ProtectedCollection:
             raise _no_key(f"The key store has no key for the rows of {self.name!r}. {fix}")
 
     def _exact(self, texts: Sequence[str], *, query: bool = False) -> Embeddings:
-        encoder = self._encoder or self.policy.protector.loaded_encoder()
-        if self._encoder is not None and (sentences := self._embedder.probe()):
+        encoder = self.encoder or self.policy.protector.loaded_encoder()
+        if self.encoder is not None and (sentences := self._embedder.probe()):
             self._embedder.compare(encoder.encode(sentences))
         encode = getattr(encoder, "encode_query", encoder.encode) if query else encoder.encode
         return np.asarray(encode(list(texts)))

@@ -127,6 +127,10 @@ class MetadataTable:
                 mask &= self._condition(name, operator, operand)
         return mask
 
+    def fields(self, mask: Mask) -> set[str]:
+        """Return the fields that have a value in a row of ``mask``."""
+        return {name for (name, _), (rows, _values) in self._columns.items() if mask[rows].any()}
+
     def _condition(self, name: str, operator: str, operand: Any) -> Mask:
         if operator == "exists":
             return self._exists(name) if operand else ~self._exists(name)
@@ -181,6 +185,26 @@ class MetadataTable:
             ) from error
         mask[found] = True
         return mask
+
+
+def compared_fields(where: Where) -> set[str]:
+    """Return the fields whose values ``where`` compares; ``exists`` may ask for a field that no row has."""
+    names: set[str] = set()
+    if not isinstance(where, pc.Expression):
+        for name, condition in where.items():
+            if name in _JOINS:
+                names.update(*map(compared_fields, _parts(condition)))
+            elif any(operator != "exists" for operator, _ in _conditions(condition)):
+                names.add(name)
+        return names
+    while True:  # an expression does not list its fields: evaluating it names one that the table lacks
+        try:
+            ds.dataset(pa.table({name: pa.nulls(0) for name in ("__row__", *names)})).to_table(filter=where)
+        except pa.ArrowException as error:
+            if (unknown := _ABSENT.search(str(error))) is not None and unknown[1] not in names:
+                names.add(unknown[1])
+                continue
+        return names
 
 
 def _evaluated(table: Any, where: Any, absent: Any) -> npt.NDArray[Any]:

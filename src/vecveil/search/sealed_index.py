@@ -24,7 +24,8 @@ from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wro
 from vecveil.sealing.blob import check_range, metadata_json
 from vecveil.sealing.sealer import Ranking, Unsealed
 from vecveil.sealing.segments import PRECISIONS, encode_vectors
-from vecveil.search.filters import MetadataTable, Where, check_where
+from vecveil.search import check_fields
+from vecveil.search.filters import MetadataTable, Where, check_where, compared_fields
 from vecveil.search.keys import KeySource
 from vecveil.search.log import SegmentLog
 from vecveil.search.state import LoadedSegment, Snapshot
@@ -232,10 +233,14 @@ class SealedIndex:
             candidates: rows to rank exactly; None takes the index's number.
 
         Raises:
+            InvalidInputError: no row has a field that ``where`` compares.
             StoreError: there is no index, or an object that another process saw is missing.
             SealingError: an object does not open.
         """
-        return self.read(self.find(query, top=top, where=where, mode=mode, words=words, candidates=candidates))
+        hits = self.find(query, top=top, where=where, mode=mode, words=words, candidates=candidates)
+        if not hits:
+            self._check_fields(where)
+        return self.read(hits)
 
     def find(
         self,
@@ -247,15 +252,13 @@ class SealedIndex:
         words: str | None = None,
         candidates: int | None = None,
     ) -> list[Hit]:
-        """Return score, segment and row of what `search` returns; no text is opened."""
+        """Return score, segment and row of what `search` returns; no text is opened. An unknown field is no error."""
         owner = f"{_OWNER}.search"
         top = check_count(top, owner=owner, param="top")
         candidates = self.candidates if candidates is None else candidates
         k = max(check_count(candidates, owner=owner, param="candidates"), top)
         if mode not in ("vectors", "hybrid"):
             raise InvalidInputError(f"{owner}: `mode` is vectors or hybrid.", code="E-INPUT-NAME", param="mode")
-        if where is not None:
-            check_where(where, owner)
         snapshot = self._snapshot()
         q = self._query(query, snapshot.encoder, owner)
         if snapshot.dimension is not None and len(q) != snapshot.dimension:
@@ -263,7 +266,7 @@ class SealedIndex:
                 f"{owner}: the index holds vectors of {snapshot.dimension} dimensions; the query has {len(q)}.",
                 param="query",
             )
-        parts = [(part, self._selected(part, mask, where)) for part, mask in snapshot.live()]
+        parts = self._selected(snapshot, where, owner)
         best = self._ranked(q, parts, k)
         if mode == "hybrid":
             words = query if words is None and isinstance(query, str) else words
@@ -294,11 +297,10 @@ class SealedIndex:
             StoreError: an id has no row.
         """
         owner = f"{_OWNER}.get"
-        if where is not None:
-            check_where(where, owner)
         snapshot = self._snapshot()
+        selected = self._selected(snapshot, where, owner)
         if ids is None:
-            places = [(part, int(row)) for part, mask in snapshot.live() for row in np.flatnonzero(mask)]
+            places = [(part, int(row)) for part, mask in selected for row in np.flatnonzero(mask)]
         else:
             found = snapshot.locate(_checked_ids(ids, owner))
             absent = [name for name, place in zip(ids, found, strict=True) if place is None]
@@ -308,21 +310,19 @@ class SealedIndex:
                     code="E-STORE-IDS",
                     param="ids",
                 )
-            places = [place for place in found if place is not None]
-        if where is not None:
-            masks = {id(part): self._selected(part, mask, where) for part, mask in snapshot.live()}
-            places = [(part, row) for part, row in places if masks[id(part)][row]]
+            masks = {id(part): mask for part, mask in selected}
+            places = [place for place in found if place is not None and masks[id(place[0])][place[1]]]
+        if not places:
+            self._check_fields(where)
         return self._opened(places)
 
     def ids(self, where: Where | None = None) -> list[str]:
         """Return the ids of all rows, or of those that match ``where``."""
-        owner = f"{_OWNER}.ids"
-        if where is not None:
-            check_where(where, owner)
-        listed: list[str] = []
-        for part, mask in self._snapshot().live():
-            listed += part.ids.filter(pa.array(self._selected(part, mask, where))).to_pylist()
-        return listed
+        selected = self._selected(self._snapshot(), where, f"{_OWNER}.ids")
+        names = [name for part, mask in selected for name in part.ids.filter(pa.array(mask)).to_pylist()]
+        if not names:
+            self._check_fields(where)
+        return names
 
     def exists(self) -> bool:
         """Return whether there is an index."""
@@ -409,14 +409,26 @@ class SealedIndex:
             return Snapshot({}, {}, {}, encoder=self.encoder)
         return self._log.current()
 
-    def _selected(self, part: LoadedSegment, mask: npt.NDArray[np.bool_], where: Where | None) -> npt.NDArray[np.bool_]:
+    def _selected(self, snapshot: Snapshot, where: Where | None, owner: str) -> list[Selection]:
+        """Return each part with the mask of its rows that match."""
         if where is None:
-            return mask
+            return list(snapshot.live())
+        check_where(where, owner)
+        return [(part, mask & self._table(part).mask(where)) for part, mask in snapshot.live()]
+
+    def _check_fields(self, where: Where | None) -> None:
+        """Raise if ``where``, which no row matches, compares a field that no row has."""
+        snapshot = self._snapshot()
+        if where is not None and snapshot.count():
+            parts = (self._table(part).fields(mask) for part, mask in snapshot.live())
+            check_fields(compared_fields(where), parts)
+
+    def _table(self, part: LoadedSegment) -> MetadataTable:
         with self._building:
             if part not in self._tables:
                 columns = (table["metadata"] for table in part.segment.columns(["metadata"]))
                 self._tables[part] = MetadataTable(columns, len(part))
-        return mask & self._tables[part].mask(where)
+            return self._tables[part]
 
     def _ranked(self, q: npt.NDArray[np.float32], parts: list[Selection], top: int) -> list[Hit]:
         """Return score, part and row of the rows that the codes propose, best first."""
