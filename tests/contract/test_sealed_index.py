@@ -208,6 +208,16 @@ def test_a_reader_keeps_what_a_commit_deletes(tmp_path: Path, keys: Path, index:
     assert reader.search(X[0], top=1).texts == ["text 0"]
 
 
+def test_a_segment_whose_record_lacks_its_bytes_is_merged(index: SealedIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("vecveil.sealing.segments.asdict", lambda sizes: {"rows": sizes.rows})
+        filled(index)
+    index.delete(["3"])
+    index.compact()
+    assert index.count() == 19
+    assert index.get(["4"]).texts == ["text 4"]
+
+
 def test_forgotten_rows_are_in_no_object(index: SealedIndex) -> None:
     filled(index)
     index.add(["newer"], ids=["3"], vectors=vectors(1))

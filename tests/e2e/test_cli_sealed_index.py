@@ -45,9 +45,9 @@ def folder(texts: list[str], lsa: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def fill_store(path: Path, vectors: np.ndarray, texts: list[str]) -> None:
+def fill_store(path: Path, vectors: np.ndarray, texts: list[str], metric: str = "cosine") -> None:
     with in_this_process(f"sqlite-vec:{path}#notes") as store:
-        store.create(vectors.shape[1], metric="cosine")
+        store.create(vectors.shape[1], metric=metric)
         fields = tuple({"note": text, "page": i, "site": "ab"[i % 2]} for i, text in enumerate(texts))
         store.write(Batch(tuple(f"n{i}" for i in range(len(texts))), vectors, fields))
 
@@ -61,6 +61,16 @@ def migrate(folder: Path, *options: object) -> list[object]:
         folder / "search.keys",
         *options,
     ]
+
+
+@pytest.mark.parametrize(("scale", "metric", "warns"), [(1, "euclidean", 0), (2, "euclidean", 1), (1, "manhattan", 1)])
+def test_a_source_that_ranks_otherwise_is_named(tmp_path: Path, scale: int, metric: str, warns: int) -> None:
+    X = np.random.default_rng(0).standard_normal((4, 8))
+    X = scale * X / np.linalg.norm(X, axis=1, keepdims=True)
+    fill_store(tmp_path / "notes.db", X.astype(np.float32), ["a"] * 4, metric)
+    assert run("key", "new", tmp_path / "search.keys").code == 0
+    done = run(*migrate(tmp_path))
+    assert (done.code, f"ranks by {metric}" in done.err) == (0, bool(warns))
 
 
 @pytest.fixture

@@ -217,7 +217,7 @@ def _plan(state_file: Path, checked: SourceCheck) -> None:
             "the source does not say by which metric it ranks; the copy gets the default of its database. Make DEST "
             "beforehand to choose another."
         )
-    elif other not in (None, metric):
+    elif other not in (None, metric) and not (other == "cosine" and checked.ranks_as_cosine):
         warn(f"the source ranks by {metric or 'a metric that it does not say'}, and DEST by {other}.")
     for name in checked.texts_kept:
         warn(f"field {name!r} keeps text beside the protected vectors: whoever reads the store reads the text.")

@@ -144,7 +144,9 @@ def list_keys(file: str, as_json: bool) -> None:
     for name in sorted(keys.keys):
         data(f"{name}{'  (current)' if name == keys.current else ''}")
     for name, about in sorted(collections.items()):
-        counted = f"data keys: {about['data_keys']}; rows sealed: at most {about['sealed_at_most']:,}"
+        counted = (
+            f"data keys: {about['data_keys']}; rows, or files of an index, sealed: at most {about['sealed_at_most']:,}"
+        )
         protector = f"; protector: {about['protector'][:12]}" if about["protector"] else ""
         data(f"collection {name}: {counted}{protector}")
 

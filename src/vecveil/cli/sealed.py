@@ -127,11 +127,8 @@ def _plan(checked: SourceCheck) -> None:
     note(f"{checked.rows:,} rows of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
     dropped = [name for name, why in checked.withheld.items() if why == "dropped" or why.endswith("in another table")]
     note(f"All fields are copied, encrypted. Left out: {', '.join(dropped) or 'none'}.")
-    if checked.info.metric not in (None, "cosine"):
-        warn(
-            f"the source ranks by {checked.info.metric}; a sealed index ranks by cosine. For vectors of length 1 the "
-            "order is the same."
-        )
+    if checked.info.metric is not None and not checked.ranks_as_cosine:
+        warn(f"the source ranks by {checked.info.metric}; a sealed index ranks by cosine.")
 
 
 def search_command(

@@ -102,8 +102,8 @@ def command(
         # Before an encoder is loaded, which may take long.
         collection.sealer.keys.check_protector(collection.name, protector.fingerprint, adding=False)
         if options["encoder"] is not None or options["encoder_options"]:
-            named = dict(options["encoder_options"])
-            collection.encoder = protector.encoder_for(options["encoder"], options=named)
+            own = dict(options["encoder_options"])
+            collection.encoder = protector.encoder_for(options["encoder"], options=own)
         ranking = collection.search(query, top=options["top"], where=values, on_invalid="skip")
     if ranking.skipped and not ranking.ids:
         said = "No candidate has a sealed row that this key opens. Fill the store with `vecveil migrate --seal-key`."

@@ -50,7 +50,7 @@ KEY_ID_BYTES = 8
 NONCE_BYTES = 12
 # RFC 8452 §6 allows 2^32 random nonces a key and more; renewal leaves a wide margin.
 MOST_BLOBS = 2**31
-# A process counts its blobs in the key store by shares of this size, so that few writes suffice.
+# A process reserves an eighth of the blobs so far at once, and at most this number, so that few writes of the file do.
 _SHARE = 2**16
 _SPARE = 2**20  # bytes of a full file that new collections leave to the rotation of keys
 _LONGEST_NAME = 1000
@@ -282,8 +282,8 @@ class KeyStore:
     def collections(self) -> dict[str, dict[str, Any]]:
         """Return the collections that have a data key, with what the file says of each.
 
-        The fields are ``uuid``, ``data_keys`` (their number), ``sealed_at_most`` (rows sealed under them, counted in
-        shares that processes reserve) and ``protector`` (the fingerprint noted, or None).
+        The fields are ``uuid``, ``data_keys`` (their number), ``sealed_at_most`` (rows sealed under them, or files of
+        a sealed index, and what processes have reserved beyond) and ``protector`` (the fingerprint noted, or None).
         """
         return {
             name: {
@@ -325,18 +325,20 @@ class KeyStore:
     def reserve(self, collection: str, blobs: int) -> CollectionKeys:
         """Return keys whose current one may seal ``blobs`` rows; make the collection, or a new key, as needed."""
         known = collection in self.collections()
-        if self._reserved.get(collection, -1) < blobs or not known:
-            share = max(blobs, _SHARE)
+        left = self._reserved.get(collection, 0)
+        if left < blobs or not known:
             with self._changing(0 if known else _SPARE) as record:
                 entry = record["collections"].get(_checked(collection))
                 if entry is None:
                     entry = record["collections"][collection] = {"uuid": str(uuid.uuid4()), "current": "", "keys": {}}
                     self._new_key(entry)
-                if entry["keys"][entry["current"]]["sealed"] + share > MOST_BLOBS:
+                sealed = entry["keys"][entry["current"]]["sealed"]
+                share = max(blobs, min(_SHARE, sealed // 8)) if blobs else 0
+                if sealed + share > MOST_BLOBS:
                     self._new_key(entry)
                 entry["keys"][entry["current"]]["sealed"] += share
-            self._reserved[collection] = share
-        self._reserved[collection] -= blobs
+            left = share
+        self._reserved[collection] = left - blobs
         return self.read(collection)
 
     def check_protector(self, collection: str, fingerprint: str, *, adding: bool, encoder: str | None = None) -> None:

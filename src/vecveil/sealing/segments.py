@@ -357,6 +357,12 @@ class Segment:
                 break
         self._ends = np.array(ends, np.int64)
 
+    def sizes(self) -> Sizes:
+        """Return the sizes of all rows; they are measured if the record lacks them."""
+        if "bytes" in self.record:
+            return Sizes(self.record["rows"], self.record["bytes"])
+        return sum(map(Sizes.of, self.columns(list(_LEAST))), NO_ROWS)
+
     def rows(self, positions: Sequence[int], names: Sequence[str]) -> Any:
         """Return a table of the rows at ``positions``, in their order, of a segment whose `columns` were read.
 

@@ -877,8 +877,7 @@ def _under_other_keys(snapshot: Snapshot, *, key_id: str) -> set[str]:
 
 def _sizes(snapshot: Snapshot, name: str) -> Sizes:
     """Return about the sizes of a segment's current rows."""
-    segment = snapshot.parts[name].segment
-    return Sizes(segment.record["rows"], segment.record["bytes"]).part(int(np.count_nonzero(snapshot.current[name])))
+    return snapshot.parts[name].segment.sizes().part(int(np.count_nonzero(snapshot.current[name])))
 
 
 def _reencoded(snapshot: Snapshot, vectors: NewVectors) -> Snapshot:

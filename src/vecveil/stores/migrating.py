@@ -88,6 +88,13 @@ class SourceCheck:
     """Reasons by the other names."""
     dest_metric: str | None = None
     """Metric of a destination that exists."""
+    unit: bool = False
+    """All vectors have norm 1."""
+
+    @property
+    def ranks_as_cosine(self) -> bool:
+        """True if the source's ranking is that by cosine, as it is for vectors of norm 1 by three metrics."""
+        return self.info.metric in ("cosine", *(("dot", "euclidean") if self.unit else ()))
 
     @property
     def personal(self) -> tuple[str, ...]:
@@ -620,7 +627,8 @@ def check_source(
         )
     copied, withheld = _choose_fields(survey.fields, options)
     withheld |= {one.name: f"{one.withheld or one.personal} in another table" for one in survey_beside(source)}
-    return SourceCheck(info, survey.rows, bad, survey.fields, copied, withheld)
+    unit = survey.norms.unit_share == 1
+    return SourceCheck(info, survey.rows, bad, survey.fields, copied, withheld, unit=unit)
 
 
 def _releasable(protector: Protector, X: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:

@@ -175,6 +175,15 @@ def test_data_keys_are_renewed_by_volume(path: Path, X: np.ndarray, monkeypatch:
         assert len(sealer.unseal(part, ids=IDS[:3], collection="notes").ids) == 3
 
 
+def test_a_key_store_counts_about_what_was_sealed(path: Path, X: np.ndarray) -> None:
+    for i in range(200):
+        if i % 50 == 0:
+            sealer = Sealer(path)  # another process
+            sealer.keys.reserve("notes", 0)
+        sealer.seal(X, ids=IDS, collection="notes")
+        assert 4 * (i + 1) <= KeyStore(path).collections()["notes"]["sealed_at_most"] <= 6 * (i + 1)
+
+
 def test_nothing_readable_leaves(path: Path, X: np.ndarray) -> None:
     sealer = Sealer(path)
     blobs = sealer.seal(X, ids=IDS, collection="notes", texts=[CANARY] * 4, metadata=[{"drug": CANARY}] * 4)
