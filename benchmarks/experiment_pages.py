@@ -14,6 +14,7 @@ import argparse
 import itertools
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `research` is not installed
@@ -89,20 +90,42 @@ def _counts(findings: list[dict[str, str]]) -> list[str]:
     return lines
 
 
+def _short(counts: str) -> str:
+    """Return "holds in 3 of 9 comparisons, contradicted in 2, no difference in 4" as "3 of 9, 2 against"."""
+    text = re.sub(r"holds in (\d+ of \d+) comparisons", r"\1", counts.removesuffix(" of its tables"))
+    text = re.sub(r", (no difference|undecided) in \d+", "", re.sub(r"contradicted in (\d+)", r"\1 against", text))
+    return re.sub(r"; in development it (.*)", r" (development: \1)", text)
+
+
 def _claims(findings: list[dict[str, str]]) -> list[str]:
-    """Return a table for each paper: each claim, its place, the verdict, our comparisons and the paper's own."""
+    """Return a table for each paper: each claim, its place, the verdict, our comparisons and the paper's own.
+
+    Further readings of one claim, and its repetition with a different concept, stand in rows below it.
+    """
     lines = []
     for paper in PAPERS:
         heads = ("claim", "where", "verdict", "here", "in its tables", "experiment")
         lines += [f"## {paper}", "", f"| {' | '.join(heads)} |", "| :-- " * len(heads) + "|"]
-        for one in findings:
-            if _paper(one) == paper:
-                where, theirs = one["source"].partition(", ")[2], one["published"].removesuffix(" of its tables")
-                link = f"[{one['experiment']}](experiments/{one['experiment']}.html)"
-                cells = (one["claim"], where, f"**{one['verdict']}**", one["ours"], theirs, link)
-                lines.append(f"| {' | '.join(cells)} |")
+        before = ""
+        for one in sorted((one for one in findings if _paper(one) == paper), key=_place(findings)):
+            claim, _, reading = one["claim"].partition(" (Reading: ")
+            claim, _, concept = claim.partition(" (Concept: ")
+            reading = (reading or concept).removesuffix(".)")
+            where, theirs = one["source"].partition(", ")[2], _short(one["published"])
+            if claim == before:
+                claim, where, theirs = "", "", ""
+            link = f"[{one['experiment']}](experiments/{one['experiment']}.html)"
+            verdict = f"**{one['verdict']}**" + (f" ({reading})" if reading else "")
+            lines.append(f"| {' | '.join((claim, where, verdict, _short(one['ours']), theirs, link))} |")
+            before = claim or before
         lines.append("")
     return lines[:-1]
+
+
+def _place(findings: list[dict[str, str]]) -> Callable[[dict[str, str]], int]:
+    """Return the order of the table: by the first finding of the same claim."""
+    claims = [re.sub(r" \((Reading|Concept): .*", "", one["claim"]) for one in findings]
+    return lambda one: claims.index(re.sub(r" \((Reading|Concept): .*", "", one["claim"]))
 
 
 def main() -> int:
