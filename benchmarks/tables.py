@@ -37,11 +37,7 @@ METHODS = {
     "covariance": "`covariance`",
     "subspace": "`subspace` (default)",
 }
-CONCEPTS = {
-    "sts": "names, places, numbers (STS)",
-    "ade": "drugs, adverse effects (ADE)",
-    "pii": "persons, places (PII)",
-}
+CONCEPTS = {"sts": "STS", "ade": "ADE", "pii": "PII"}
 SPLITS = {"shared": "the fitted texts", "separate": "other texts"}
 ATTACKS = {
     "linear": "linear",
@@ -191,60 +187,30 @@ def percent(value: float | None) -> str:
     return MISSING if value is None else f"{100 * value:.1f}%"
 
 
-def share(rows: Rows, attack: str | None) -> str:
-    """Return R-precision with its interval; several seeds: mean, and the widest ends.
-
-    Args:
-        attack: its name; None takes each row's strongest.
-    """
-    every = [row.get("attacks", {}) for row in rows]
-    given = [one.get(attack) if attack else max(one.values(), default=None) for one in every]
-    found = [one for one in given if one is not None]
+def share(rows: Rows) -> str:
+    """Return the strongest attack's R-precision with its interval; several seeds: mean, and the widest ends."""
+    found = [max(row["attacks"].values()) for row in rows if row.get("attacks")]
     if not found:
         return MISSING
     ends = [sum(one[0] for one in found) / len(found), min(one[1] for one in found), max(one[2] for one in found)]
     return interval(ends)
 
 
-def _leakage_cells(folder: Path) -> list[tuple[str, Rows, list[str]]]:
-    """Return each setting that was run: the method, its rows of all seeds, and the first cells of its line."""
-    rows: Rows = load("leakage", folder).get("rows", [])
-    found = []
-    for concept, split, method in ((c, s, m) for c in CONCEPTS for s in SPLITS for m in METHODS):
-        wanted = {"concept": concept, "method": method, "split": split}
-        if cell := [row for row in rows if wanted.items() <= row.items()]:
-            found.append((method, cell, [CONCEPTS[concept], SPLITS[split], METHODS[method]]))
-    return found
-
-
-def _kept(rows: Rows, method: str, key: str = "sts12") -> str:
-    return "100 %" if method == "none" else percent(mean(row.get(key) for row in rows))
-
-
 def leakage(folder: Path = RESULTS) -> str:
     """Return what the strongest attack recovers behind each method, a row for each setting that was run."""
-    lines = [
-        [*first, *kept, share(cell, None), percent(mean(row.get("chance") for row in cell))]
-        for method, cell, first in _leakage_cells(folder)
-        for kept in [[_kept(cell, method, key) for key in ("sts12", "sts13_16")]]
-    ]
-    head = ["concept", "attackers learn on", "method", "STS12 kept", "STS13–16 kept", "recovered", "chance"]
-    return table(head, lines, words=3)
-
-
-def leakage_attacks(folder: Path = RESULTS) -> str:
-    """Return what each attack recovers behind each method, for the settings and attacks that were run."""
-    cells = _leakage_cells(folder)
-    met = {name for _, cell, _ in cells for row in cell for name in row.get("attacks", {})}
-    attacks = [name for name in ATTACKS if name in met]
+    rows: Rows = load("leakage", folder).get("rows", [])
     lines = []
-    for method, cell, first in cells:
-        figures = [share(cell, attack).replace(MISSING, "–").partition(" ")[0] for attack in attacks]
-        each_row = [row["attacks"] for row in cell if row.get("attacks")]
-        best = dict.fromkeys(max(found, key=lambda name: found[name][0]) for found in each_row)
-        strongest = ", ".join(ATTACKS.get(name, name) for name in best) or MISSING
-        lines.append([*first, _kept(cell, method), *figures, strongest])
-    head = ["concept", "attackers learn on", "method", "STS12 kept", *(ATTACKS[name] for name in attacks), "strongest"]
+    for concept, split, method in ((c, s, m) for c in CONCEPTS for s in SPLITS for m in METHODS):
+        setting = {"concept": concept, "method": method, "split": split}
+        if not (cell := [row for row in rows if setting.items() <= row.items()]):
+            continue
+        kept = [
+            "100 %" if method == "none" else percent(mean(row.get(key) for row in cell))
+            for key in ("sts12", "sts13_16")
+        ]
+        names = [CONCEPTS[concept], SPLITS[split], METHODS[method]]
+        lines.append([*names, *kept, share(cell), percent(mean(row.get("chance") for row in cell))])
+    head = ["concept", "attackers learn on", "method", "STS12 kept", "STS13–16 kept", "recovered", "chance"]
     return table(head, lines, words=3)
 
 
@@ -360,6 +326,29 @@ def concepts(folder: Path = RESULTS) -> str:
     clocks = ("wall", "processor")
     lines = [[what, *(figure(record, f"{{{key}.{clock}:.1f}} s") for clock in clocks)] for key, what in steps.items()]
     return table([counts, "wall clock", "processor"], lines)
+
+
+def mechanisms(folder: Path = RESULTS) -> str:
+    """Return the speed of each mechanism in both precisions, over that of the yardstick."""
+    cells: dict[str, dict[str, Record]] = {}
+    for case in load("mechanisms", folder).get("cases", []):
+        name, _, precision = case["name"].rpartition(" ")
+        if "yardstick" in case["name"]:
+            name, precision = "normal variates by randomgen and NumPy, added", "float64"
+        cells.setdefault(name, {})[precision] = case
+    lines = [
+        [
+            name,
+            *(
+                figure(case.get(precision, {}), cell, missing="")
+                for precision in ("float64", "float32")
+                for cell in ("{microseconds_per_vector:.1f} µs", "{ratio:.2f}", "{target:g}")
+            ),
+        ]
+        for name, case in cells.items()
+    ]
+    head = [f"{precision}{what}" for precision in ("float64", "float32") for what in ("", " speed", " at least")]
+    return table(["a vector", *head], lines)
 
 
 def mechanisms_others(folder: Path = RESULTS) -> str:
@@ -598,7 +587,6 @@ TABLES: dict[str, Render] = {
     "membership": membership,
     "modes": modes,
     "sealed-beside": sealed_beside,
-    "leakage-attacks": leakage_attacks,
     "sizes": each(
         "sizes",
         "rows",
@@ -616,19 +604,7 @@ TABLES: dict[str, Render] = {
             "chance": "{chance:%}",
         },
     ),
-    "mechanisms": each(
-        "mechanisms",
-        "cases",
-        {
-            "mechanism": lambda case: (
-                "normal variates by randomgen and NumPy, added" if "yardstick" in case["name"] else case["name"]
-            ),
-            "vectors a second": "{vectors_per_second:,.0f}",
-            "a vector": "{microseconds_per_vector:.1f} µs",
-            "speed": "{ratio:.2f} ×",
-            "target": lambda case: figure(case, "at least {target:g} ×", missing=""),
-        },
-    ),
+    "mechanisms": mechanisms,
     "mechanisms-others": mechanisms_others,
     "mechanisms-one": mechanisms_one,
     "protect": facts(
