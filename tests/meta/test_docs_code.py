@@ -16,7 +16,7 @@ from harness.command_line import run
 from harness.documents import ROOT, blocks, run_python
 from harness.small_attacks import small_audits
 from research.datasets import registry
-from vecveil.attacks.token_inference import ladder
+from vecveil.attacks import ladder
 from vecveil.auditing import frontier
 from vecveil.protector import METHODS
 

@@ -54,7 +54,8 @@ class Record(msgspec.Struct, frozen=True):
             # msgspec takes an object without its tag.
             if (field := cls.__struct_config__.tag_field) and isinstance(value, dict) and field not in value:
                 raise msgspec.ValidationError(f"Object missing required field `{field}`")
-            return _converted(value, cls)
+            record: Self = _converted(value, cls)
+            return record
         except msgspec.ValidationError as problem:
             words, _, where = str(problem).partition(" - at `$")
             place, words, cause = where.rstrip("`").lstrip("."), words[:1].lower() + words[1:], problem.__cause__

@@ -19,7 +19,7 @@ from research.catalogue.attacks import AttackModelsSpec, attack_findings
 from research.decoders import DecoderSpec, base_decoder, copied, make_attack, only_one, published_in, trained_as
 from research.experiment import Cell, Records
 from research.results import read_experiment
-from vecveil.attacks.reconstruction.vec2text import PublishedCheckpoint
+from vecveil.attacks.reconstruction.t5 import PublishedCheckpoint
 from vecveil.errors import DataFileError
 
 SPEC = """
