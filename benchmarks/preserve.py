@@ -40,9 +40,15 @@ import vecveil
 from vecveil.attacks import LabelledVectors, MLPAttack
 from vecveil.concepts import Concept
 from vecveil.io import write_text
-from vecveil.sensitivity.kernel_reader import kernel_ridge_path, near_duplicate_groups, share_recovered
-from vecveil.sensitivity.moments import Moments, cross_covariance, matrix_root
-from vecveil.sensitivity.subspace import concept_directions
+from vecveil.sensitivity.subspace import (
+    Moments,
+    concept_directions,
+    cross_covariance,
+    kernel_ridge_path,
+    matrix_root,
+    near_duplicate_groups,
+    share_recovered,
+)
 
 RESULTS = Path(__file__).parent / "results" / "preserve.json"
 DESIGNS = ((0.2, 0.25), (0.4, 0.5))  # share of erased directions, noise

@@ -90,7 +90,7 @@ def torch_forward(trained: Any, X: np.ndarray) -> Callable[[], Any]:
     """Return what computes mean and direction of ``X`` in torch, as training does but without gradients."""
     import torch
 
-    from vecveil.textcrafter.network import ProtectPolicy
+    from vecveil.textcrafter.policy_gradient import ProtectPolicy
 
     module = ProtectPolicy(X.shape[1], trained.settings, torch.Generator()).eval()
     arrays = trained.weights.arrays

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.mechanisms import PolicyWeights, TextCrafter
-from vecveil.mechanisms.policy import BRANCHES, branch_shapes
+from vecveil.mechanisms.textcrafter import BRANCHES, branch_shapes
 from vecveil.textcrafter import PolicySettings
 
 __all__ = ["crafter", "drawn_policy", "reward_lower_bound", "unit"]

@@ -68,7 +68,7 @@ from vecveil.records.audit import FAMILIES, EncoderRecord
 from vecveil.records.frontier import AuditedLeak, FrontierCounts, FrontierPoint, FrontierRecord, Kept, Leak
 from vecveil.records.verdict import PART
 from vecveil.runtime import one_blas_thread, progress
-from vecveil.sensitivity.kernel_reader import near_duplicate_groups
+from vecveil.sensitivity.subspace import near_duplicate_groups
 from vecveil.types import Embeddings, Release, Texts
 from vecveil.validation import check_count, check_probability, check_same_length, check_texts
 from vecveil.version import __version__

@@ -9,11 +9,10 @@ from vecveil.mechanisms.elliptical import (
     epsilon_of_rms_norm,
     rms_norm_of_epsilon,
 )
-from vecveil.mechanisms.policy import PolicyWeights
 from vecveil.mechanisms.purkayastha import Purkayastha
 from vecveil.mechanisms.shuffle import Shuffle, random_permutation
 from vecveil.mechanisms.steps import NOTHING_BEFORE, OPEN_RANGE, Before, Step
-from vecveil.mechanisms.textcrafter import TextCrafter
+from vecveil.mechanisms.textcrafter import PolicyWeights, TextCrafter
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     Laplace.name: Laplace,

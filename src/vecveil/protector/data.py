@@ -17,7 +17,7 @@ from vecveil.concepts.pairs import LEAST_TEXTS, WordMarks
 from vecveil.concepts.windows import SPLIT
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.mechanisms import Before
-from vecveil.sensitivity.moments import Moments
+from vecveil.sensitivity.subspace import Moments
 from vecveil.types import Embeddings, Groups, TokenLabels
 from vecveil.validation import check_embeddings
 

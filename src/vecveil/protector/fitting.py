@@ -183,7 +183,7 @@ def fit_pairs(
     Options of the methods:
         subspace: ``rank`` (erased directions), ``kept``, ``flattening``, ``pairs``,
             ``gradients`` (number of directions that a non-linear reader chooses), ``transplants`` (fit on
-            transplanted texts too, see `vecveil.sensitivity.moments`), ``preserve`` (classes of a task, one for
+            transplanted texts too, see `vecveil.sensitivity.subspace`), ``preserve`` (classes of a task, one for
             each positive, or for each positive and then each background row, None where unknown: nothing that
             correlates with them is erased, so a classifier of them keeps its accuracy; what the classes tell of
             the concept stays readable). covariance: ``floor``, ``shape``, ``rank``.

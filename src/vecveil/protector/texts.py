@@ -21,7 +21,7 @@ from vecveil.protector.data import MIN_PAIRS, Data, joined_groups, sample
 from vecveil.protector.methods.text_level import StageOptions, TextStage
 from vecveil.protector.options import FitOptions, require_no_pairs
 from vecveil.protector.protector import Protector
-from vecveil.sensitivity.kernel_reader import near_duplicate_groups
+from vecveil.sensitivity.subspace import near_duplicate_groups
 from vecveil.textcrafter import contains_pii
 from vecveil.types import Embeddings, Groups, Texts, TokenLabels
 from vecveil.validation import check_count, check_same_length, check_texts

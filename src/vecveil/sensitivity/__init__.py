@@ -11,9 +11,8 @@ from vecveil.sensitivity.closed_forms import (
     optimal_shape,
 )
 from vecveil.sensitivity.hard_concrete import HardConcreteMask, MaskOptions, fit_hard_concrete_mask
-from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.shapes import LinearMap, NoiseShape
-from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
+from vecveil.sensitivity.subspace import ConceptDirections, Moments, concept_directions, subspace_map
 
 __all__ = [
     "ConceptDirections",

@@ -6,8 +6,13 @@ A trained policy is applied by `vecveil.mechanisms`, which needs no torch.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vecveil.textcrafter.corpus import contains_pii, pii_detector
-from vecveil.textcrafter.pii_classifier import HeldOutFigures, PiiClassifier, fit_pii_classifier
+from vecveil.textcrafter.pii_classifier import (
+    HeldOutFigures,
+    PiiClassifier,
+    contains_pii,
+    fit_pii_classifier,
+    pii_detector,
+)
 from vecveil.textcrafter.reward import nearest, plain_centroids
 from vecveil.textcrafter.settings import PolicySettings
 

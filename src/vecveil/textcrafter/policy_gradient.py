@@ -1,28 +1,172 @@
-"""Policy gradient of one step (TextCrafter, Eq. 17, 18, 22, 23), and the learning curves."""
+"""The trainable policy and its policy gradient of one step (TextCrafter, Eq. 10 to 18, 22, 23), and learning curves.
+
+This module imports torch. The trained network is applied by `vecveil.mechanisms.PolicyWeights`, whose arrays have the
+names of `ProtectPolicy.state_dict`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from vecveil.errors import InvalidInputError
-from vecveil.mechanisms.textcrafter import REDRAWS, degenerate_below
+from vecveil.errors import InvalidInputError, optional_import
+from vecveil.mechanisms.textcrafter import REDRAWS, PolicyWeights, degenerate_below
 from vecveil.records.reading import Conflict, Count, Finite, Record
-from vecveil.runtime import Batches, import_torch, resolve_device
-from vecveil.textcrafter.corpus import check_groups
-from vecveil.textcrafter.pii_classifier import PiiClassifier
+from vecveil.runtime import Batches, resolve_device
+from vecveil.textcrafter.pii_classifier import PiiClassifier, check_groups
 from vecveil.textcrafter.reward import Reward, RewardTerms, target_centroids
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings
 
-if TYPE_CHECKING:
+with optional_import("Training a policy", "torch", "textcrafter"):
     import torch
-    from torch import Tensor
+    from torch import Tensor, nn
+
+_POSITION_DEVIATION = 0.02  # standard deviation of initial positions, as in BERT
+_LOST = 1e-12  # a shorter vector has no direction: the first axis replaces it
+
+
+class ProtectPolicy(nn.Module):
+    """The policy π(d | e) = N(μ(e), diag σ²) and its reference direction v(e), initially drawn, float32 on the CPU.
+
+    Args:
+        dimension: n.
+        settings: tokens T, heads, expansion, dropout and initial log σ.
+        generator: on the CPU for every device, so that a seed gives equal draws everywhere. All initial
+            weights and dropout masks come from it.
+    """
+
+    def __init__(self, dimension: int, settings: PolicySettings, generator: torch.Generator) -> None:
+        super().__init__()
+        self.dimension, self.tokens = dimension, settings.tokens
+        self.heads = settings.heads_for(dimension)
+
+        # Each branch has its dropout module: evaluation mode of one must not switch off the other's.
+        # Both draw their initial weights from one generator, in this order.
+        def branch() -> _Branch:
+            drop = _Dropout(settings.dropout, generator)
+            return _Branch(dimension, self.heads, settings, drop, generator)
+
+        self.mean = branch()
+        self.direction = None if settings.direction == "embedding" else branch()
+        self.log_sigma = nn.Parameter(torch.full((dimension,), float(settings.initial_log_sigma)))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return μ(e) and v(e), both (N, n), for vectors (N, n)."""
+        return self.mean(x), self.direction_of(x)
+
+    def direction_of(self, x: Tensor) -> Tensor:
+        """Return v(e), (N, n) of norm 1 (Eq. 16); the first axis where the branch gives zeros."""
+        raw = x if self.direction is None else self.direction(x)
+        norms = torch.linalg.vector_norm(raw, dim=-1, keepdim=True)
+        lost = norms < _LOST
+        first = torch.zeros_like(raw)
+        first[:, 0] = 1
+        # The inner where keeps 0/0 out of the gradient.
+        out: Tensor = torch.where(lost, first, raw / torch.where(lost, 1.0, norms))
+        return out
+
+    def log_probability(self, d: Tensor, mean: Tensor) -> Tensor:
+        """Return log π(d | e) of N(μ, diag σ²) for μ(e) = ``mean``, summed over the last dimension (Eq. 15)."""
+        whitened = (d - mean) * (-self.log_sigma).exp()
+        constant = 0.5 * math.log(2 * math.pi) * d.shape[-1]
+        return -0.5 * whitened.square().sum(dim=-1) - self.log_sigma.sum() - constant
+
+    def to_weights(self) -> PolicyWeights:
+        """Return the network as arrays that can be applied and saved without torch."""
+        arrays = {name: t.detach().cpu().numpy().copy() for name, t in self.state_dict().items()}
+        return PolicyWeights(self.dimension, self.tokens, self.heads, arrays)
+
+
+class _Dropout(nn.Module):
+    """Dropout with masks from a given generator, which torch's own does not accept."""
+
+    def __init__(self, share: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self.kept, self.generator = 1 - share, generator
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.kept == 1:
+            return x
+        # Drawn on the CPU and moved: masks are the same on every device.
+        mask = torch.empty(x.shape, dtype=x.dtype).bernoulli_(self.kept, generator=self.generator)
+        return x * mask.div_(self.kept).to(x.device)
+
+
+class _Branch(nn.Module):
+    """A vector, split into T tokens, through one transformer block and a linear layer over all tokens."""
+
+    def __init__(
+        self, dimension: int, heads: int, settings: PolicySettings, drop: _Dropout, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        width = dimension // settings.tokens
+        hidden = settings.expansion * width
+        first = torch.randn(settings.tokens, width, generator=generator)
+        self.position = nn.Parameter(_POSITION_DEVIATION * first)
+        self.attention = _Attention(width, heads, drop, generator)
+        self.norm1 = nn.LayerNorm(width)
+        self.expand = _linear(width, hidden, generator)
+        self.contract = _linear(hidden, width, generator)
+        self.norm2 = nn.LayerNorm(width)
+        self.head = _linear(dimension, dimension, generator)
+        self.drop = drop
+
+    def forward(self, e: Tensor) -> Tensor:
+        # Equal chunks of e become tokens, each with a learnable position.
+        x = e.view(-1, *self.position.shape) + self.position
+        y = self.norm1(x + self.drop(self.attention(x)))  # Eq. 12
+        hidden = self.drop(nn.functional.gelu(self.expand(y)))  # Eq. 13
+        y = self.norm2(y + self.drop(self.contract(hidden)))  # Eq. 14
+        out: Tensor = self.head(y.flatten(1))
+        return out
+
+
+class _Attention(nn.Module):
+    """Multi-head attention over the T tokens of each vector (Eq. 10, 11)."""
+
+    def __init__(self, width: int, heads: int, drop: _Dropout, generator: torch.Generator) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = _linear(width, 3 * width, generator)
+        with torch.no_grad():  # the initialisation of nn.MultiheadAttention
+            nn.init.xavier_uniform_(self.qkv.weight, generator=generator)
+            self.qkv.bias.zero_()
+        self.out = _linear(width, width, generator)
+        with torch.no_grad():
+            self.out.bias.zero_()
+        self.drop = drop
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, tokens, width = x.shape
+        split = (rows, tokens, self.heads, width // self.heads)
+        if tokens == 1:  # softmax over one token is 1: queries and keys have no influence
+            weight, bias = self.qkv.weight[2 * width :], self.qkv.bias[2 * width :]
+            values = nn.functional.linear(x, weight, bias).view(split)
+            mixed = values * self.drop(x.new_ones(rows, 1, self.heads, 1))  # dropout of the weight 1
+        else:
+            q, k, v = (part.view(split).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
+            scores = q @ k.transpose(-1, -2) / math.sqrt(width // self.heads)
+            mixed = (self.drop(scores.softmax(dim=-1)) @ v).transpose(1, 2)
+        out: Tensor = self.out(mixed.reshape(rows, tokens, width))
+        return out
+
+
+def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """Return a layer with torch's default initialisation, drawn from ``generator``."""
+    # skip_init: the default initialisation would draw from torch's global generator.
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
+    bound = 1 / math.sqrt(inputs)
+    with torch.no_grad():
+        layer.weight.uniform_(-bound, bound, generator=generator)
+        layer.bias.uniform_(-bound, bound, generator=generator)
+    return layer
+
 
 Measure: TypeAlias = Finite
 
@@ -102,8 +246,6 @@ def orthogonal_part(d: Tensor, v: Tensor) -> Tensor:
 
 def fixed_orthogonal(v: Tensor) -> Tensor:
     """Return a unit vector orthogonal to each unit v (..., n), n ≥ 2: its least axis, less the part along v."""
-    import torch
-
     # The least coordinate is at most 1/√n, so the axis keeps a long orthogonal part.
     least = v.abs().argmin(dim=-1, keepdim=True)
     axis = torch.zeros_like(v).scatter_(-1, least, 1.0)
@@ -124,8 +266,6 @@ def perturbation(d: Tensor, v: Tensor, radius: float, resample: Callable[[], Ten
         radius: r > 0.
         resample: returns other draws in the shape of ``d``; None uses the fixed direction at once.
     """
-    import torch
-
     v = v.expand_as(d)
     # in float32 a nearly parallel d leaves only noise
     tolerance = degenerate_below(torch.finfo(d.dtype).eps)
@@ -172,8 +312,6 @@ def hold_out(rows: int, groups: Indices | None, generator: torch.Generator) -> t
     `HELD_OUT_ROWS`; if none fits, the smallest one. ``groups`` (N,) are at least two numbers from 0 on; None treats
     every row as a group.
     """
-    import torch
-
     most = min(HELD_OUT_ROWS, max(1, int(HELD_OUT * rows)))
     if groups is None:
         order = torch.randperm(rows, generator=generator).numpy()
@@ -230,10 +368,6 @@ class PolicyGradient:
         seed: int,
         groups: Indices | None = None,
     ) -> None:
-        torch = import_torch()
-        from vecveil.textcrafter.network import ProtectPolicy
-
-        self._torch: Any = torch
         self.settings, self.seed = settings, seed
         self.device = resolve_device(settings.device, owner="train_policy")
         self.generator = torch.Generator().manual_seed(seed)
@@ -265,15 +399,14 @@ class PolicyGradient:
 
     def order(self) -> list[Tensor]:
         """Return the batches of an epoch, as row numbers of the training vectors."""
-        order = self._torch.randperm(len(self._vectors), generator=self.generator)
-        return list(order.to(self.device).split(self.settings.batch_size))
+        order = torch.randperm(len(self._vectors), generator=self.generator)
+        return list(torch.split(order.to(self.device), self.settings.batch_size))
 
     def step(self, batch: Tensor) -> tuple[float, float, float]:
         """Learn from one batch; return the means of its rewards, p(e') and drifts.
 
         A reward or gradient that is not finite raises `NotFinite` and leaves the weights unchanged.
         """
-        torch = self._torch
         self.module.train()
         # An untrained direction must be the same in every step, so it has no dropout.
         if self.module.direction is not None:
@@ -302,7 +435,7 @@ class PolicyGradient:
 
         Advantages are normalised among these rows.
         """
-        torch, settings = self._torch, self.settings
+        settings = self.settings
         e, c = self._vectors[rows], self._targets[rows]
         mean = self.module.mean(e)  # μ(e), (rows, n)
         with torch.set_grad_enabled(settings.direction == "learnt"):
@@ -367,7 +500,6 @@ class PolicyGradient:
 
     def measure(self, epoch: int, reward_training: float | None, seconds: float) -> EpochMeasures:
         """Return the measures of the held-out vectors for the current network; raise `NotFinite` for a NaN."""
-        torch = self._torch
         self.module.eval()
         # Equal draws at every epoch make the curves comparable.
         generator = torch.Generator().manual_seed(self.seed ^ _MEASURING)
@@ -401,7 +533,7 @@ class PolicyGradient:
 
     def _measures(self, start: int, stop: int, generator: Any) -> Tensor:
         """Return sums over rows of the measures (in the order of `measure`), of μ/‖μ‖ and of v."""
-        torch, settings = self._torch, self.settings
+        settings = self.settings
         e, c = self._held_out[start:stop], self._held_out_targets[start:stop]
         mean, v = self.module(e)
         sigma = self.module.log_sigma.exp()
@@ -444,7 +576,6 @@ class PolicyGradient:
 
     def restore(self, arrays: Mapping[str, Array], *, epoch: int) -> None:
         """Restore the state that `to_arrays` returned after ``epoch``; raise ValueError for other arrays."""
-        torch = self._torch
         expected = self.to_arrays()
         # Adam has no moments before its first step, so a new optimiser cannot list them.
         for at, parameter in enumerate(self._learning.values()) if epoch else ():

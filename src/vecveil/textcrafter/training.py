@@ -15,11 +15,10 @@ import numpy.typing as npt
 
 from vecveil.errors import IncompatibleError, InvalidInputError, TrainingError
 from vecveil.io import StateFile
-from vecveil.mechanisms.policy import PolicyWeights
-from vecveil.mechanisms.textcrafter import check_unit_rows
-from vecveil.runtime import import_torch, one_thread, progress
+from vecveil.mechanisms.textcrafter import PolicyWeights, check_unit_rows
+from vecveil.runtime import one_thread, progress
 from vecveil.textcrafter.pii_classifier import PiiClassifier
-from vecveil.textcrafter.policy_gradient import Indices, LearningCurves, NotFinite, PolicyGradient, group_numbers
+from vecveil.textcrafter.policy_gradient import LearningCurves, NotFinite, PolicyGradient, group_numbers
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings
@@ -113,25 +112,15 @@ def train_policy(
             "groups": None if numbers is None else array_digest(numbers),
         }
         state_file = StateFile(Path(checkpoint) / _STATE, identity)
-    import_torch("Training a policy", "textcrafter")
     # Several threads would add in a varying order: the last bits would differ between runs.
     with one_thread():
-        return _train(X, classifier, centroids, settings, seed, numbers, state_file, show_progress)
+        learner = PolicyGradient(X, classifier, centroids, settings, seed, numbers)
+        return _train(learner, state_file, show_progress)
 
 
-def _train(
-    X: Embeddings,
-    classifier: PiiClassifier,
-    centroids: Embeddings,
-    settings: PolicySettings,
-    seed: int,
-    groups: Indices | None,
-    state_file: StateFile | None,
-    show: bool | None,
-) -> TrainedPolicy:
+def _train(learner: PolicyGradient, state_file: StateFile | None, show: bool | None) -> TrainedPolicy:
+    settings = learner.settings
     stored = state_file.load() if state_file is not None else None
-    # Built even when resuming: the restore checks the arrays against this network's shapes.
-    learner = PolicyGradient(X, classifier, centroids, settings, seed, groups)
     at, curves, before = (0, 0), LearningCurves(()), 0.0
     if state_file is not None and stored is not None:
         try:
@@ -173,7 +162,7 @@ def _train(
     except NotFinite as cause:
         raise TrainingError(_stopped(at, str(cause), state_file, curves), *at) from cause
     weights = learner.module.to_weights()
-    return TrainedPolicy(weights, curves, settings, seed, curves.last.seconds)
+    return TrainedPolicy(weights, curves, settings, learner.seed, curves.last.seconds)
 
 
 def _stopped(at: tuple[int, int], cause: str, state_file: StateFile | None, saved: LearningCurves) -> str:

@@ -14,7 +14,7 @@ from harness.token_data import token_data
 from vecveil.metrics import ClassificationTask
 from vecveil.protector import METHODS, Protector
 from vecveil.protector.methods.subspace import _parts
-from vecveil.sensitivity.kernel_reader import near_duplicate_groups, share_recovered, standard_error
+from vecveil.sensitivity.subspace import near_duplicate_groups, share_recovered, standard_error
 
 DATA = token_data(100, 12)
 FIXED = {"rank": 2, "kept": 6, "flattening": 0.2, "pairs": True}

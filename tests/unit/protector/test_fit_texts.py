@@ -13,7 +13,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from vecveil.protector.texts import PairTexts
-from vecveil.sensitivity.moments import cross_covariance
+from vecveil.sensitivity.subspace import cross_covariance
 
 LABELLED = [vecveil.Concept.from_labels("topic", ["sad", None] * 20), vecveil.Concept("topic", labels_column="topic")]
 

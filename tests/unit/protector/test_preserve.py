@@ -14,8 +14,7 @@ import vecveil
 from harness.errors import raises
 from vecveil.protector.data import Data
 from vecveil.protector.fitting import refit
-from vecveil.sensitivity.moments import Moments, cross_covariance
-from vecveil.sensitivity.subspace import concept_directions
+from vecveil.sensitivity.subspace import Moments, concept_directions, cross_covariance
 
 N, DIMENSION = 300, 16
 RNG = np.random.default_rng(0)

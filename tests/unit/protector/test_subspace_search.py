@@ -24,7 +24,7 @@ from vecveil.protector.methods.subspace import (
     gentle_settings,
     second_settings,
 )
-from vecveil.sensitivity.kernel_reader import near_duplicate_groups
+from vecveil.sensitivity.subspace import near_duplicate_groups
 
 
 def row(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.token_data import token_data
-from vecveil.sensitivity.kernel_reader import (
+from vecveil.sensitivity.subspace import (
     PENALTIES,
     kernel_ridge_left_out,
     kernel_ridge_path,

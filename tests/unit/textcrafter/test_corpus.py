@@ -10,7 +10,7 @@ import pytest
 from harness.errors import raises
 from vecveil.concepts import AnnotatedSpans, Concept, Span
 from vecveil.errors import MissingDependencyError
-from vecveil.textcrafter.corpus import PII_ENTITIES, PII_MIN_SCORE, contains_pii, pii_detector
+from vecveil.textcrafter.pii_classifier import PII_ENTITIES, PII_MIN_SCORE, contains_pii, pii_detector
 
 WITH_PII = [
     "Write to jane.doe@example.com before Friday.",

@@ -11,7 +11,7 @@ import vecveil
 from harness.token_data import token_data
 from vecveil.mechanisms import TextCrafter
 from vecveil.textcrafter import plain_centroids
-from vecveil.textcrafter.corpus import balanced_rows, split_by_group
+from vecveil.textcrafter.pii_classifier import balanced_rows, split_by_group
 
 ROWS, N = 80, 12
 DATA = token_data(ROWS, N, dtype=np.float64)

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from harness.errors import raises
-from vecveil.mechanisms.policy import BRANCHES, branch_shapes
-from vecveil.textcrafter.network import ProtectPolicy
+from vecveil.mechanisms.textcrafter import BRANCHES, branch_shapes
+from vecveil.textcrafter.policy_gradient import ProtectPolicy
 from vecveil.textcrafter.settings import PolicySettings
 
 N = 24

@@ -9,8 +9,14 @@ import pytest
 from sklearn.metrics import f1_score, roc_auc_score
 
 from unit.textcrafter.planted_classes import figures, planted, unit
-from vecveil.textcrafter.corpus import balanced_rows, row_groups, split_by_group
-from vecveil.textcrafter.pii_classifier import doubts, fit_pii_classifier, measure
+from vecveil.textcrafter.pii_classifier import (
+    balanced_rows,
+    doubts,
+    fit_pii_classifier,
+    measure,
+    row_groups,
+    split_by_group,
+)
 
 
 def test_a_planted_signal_is_found_and_nothing_warned_of() -> None:

@@ -11,8 +11,7 @@ import torch
 from unit.textcrafter.planted_policy import N, centroids, classifier, column, settings, vectors
 from vecveil.runtime import DeviceMemoryWarning
 from vecveil.textcrafter import TrainedPolicy, train_policy
-from vecveil.textcrafter.network import ProtectPolicy
-from vecveil.textcrafter.policy_gradient import PolicyGradient
+from vecveil.textcrafter.policy_gradient import PolicyGradient, ProtectPolicy
 
 
 def trained(**changes: Any) -> TrainedPolicy:

@@ -10,8 +10,7 @@ import torch
 
 from unit.textcrafter.planted_policy import N, centroids, classifier, settings, vectors
 from vecveil.textcrafter import PolicySettings
-from vecveil.textcrafter.network import ProtectPolicy
-from vecveil.textcrafter.policy_gradient import PolicyGradient, perturbation
+from vecveil.textcrafter.policy_gradient import PolicyGradient, ProtectPolicy, perturbation
 from vecveil.textcrafter.reward import Reward
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import sys
 from typing import Any
@@ -51,10 +52,11 @@ def test_vectors_that_are_refused(X: Any, code: str, param: str, words: list[str
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "vecveil.textcrafter.network", raising=False)
+    monkeypatch.delitem(sys.modules, "vecveil.textcrafter.policy_gradient", raising=False)
+    monkeypatch.delitem(sys.modules, "vecveil.textcrafter.training", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'vecveil\[textcrafter\]'"):
-        train_policy(vectors(), classifier(), centroids(), settings())
+        importlib.import_module("vecveil.textcrafter.training")
 
 
 def test_norms_within_the_tolerance_are_taken() -> None:

@@ -17,8 +17,8 @@ from vecveil.sensitivity.closed_forms import (
     label_shape,
     low_rank_concept_shape,
 )
-from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.shapes import LinearMap, NoiseShape
+from vecveil.sensitivity.subspace import Moments
 from vecveil.validation import check_count, check_positive
 
 SHAPES = ("pairs", "labels", "low-rank", "diagonal", "differences")

@@ -2,7 +2,7 @@
 
 The method searches open settings on the user's own texts. An erasure hides more in the texts of its fit than in
 others, so the search measures settings across two folds: it fits the map on one fold, and a kernel reader
-(`vecveil.sensitivity.kernel_reader`) learns and is judged on releases of the other. The noise of a setting is the
+(`vecveil.sensitivity.subspace`) learns and is judged on releases of the other. The noise of a setting is the
 largest at which the map of all texts reaches the target utility. No group of near-duplicates spans two folds.
 
 A list is never complete. So the maps of the folds treat a quarter of the concept's words as unlisted, while the reader
@@ -29,18 +29,23 @@ from vecveil.protector.calibration import SMALLEST_NOISE, CommonDraws, blas_thre
 from vecveil.protector.data import Data, classes_of
 from vecveil.protector.method import Aim, Candidate, Method
 from vecveil.runtime import progress
-from vecveil.sensitivity.kernel_reader import (
+from vecveil.sensitivity.shapes import LinearMap, NoiseShape
+from vecveil.sensitivity.subspace import (
+    ConceptDirections,
+    Moments,
+    concept_directions,
+    cross_covariance,
     kernel_ridge_left_out,
     kernel_ridge_path,
     labels_recovered,
     near_duplicate_groups,
+    pair_covariance,
     reader_gradients,
     share_recovered,
     standard_error,
+    subspace_map,
+    transplanted_moments,
 )
-from vecveil.sensitivity.moments import Moments, cross_covariance, pair_covariance, transplanted_moments
-from vecveil.sensitivity.shapes import LinearMap, NoiseShape
-from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
 from vecveil.types import Embeddings, Groups, TokenLabels
 from vecveil.validation import check_count, check_positive
 
@@ -103,7 +108,7 @@ class SubspaceOptions:
 
     Attributes:
         rank, kept, flattening, pairs, gradients: of `SubspaceSetting`.
-        transplants: fit on transplanted texts too, see `vecveil.sensitivity.moments`.
+        transplants: fit on transplanted texts too, see `vecveil.sensitivity.subspace`.
         preserve: classes of a task, one a row; nothing that correlates with them is erased.
     """
 
