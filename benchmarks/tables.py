@@ -52,12 +52,6 @@ ATTACKS = {
     "mlc-published": "MLC as published",
     "faint-directions": "faint directions",
 }
-ALIGNMENTS = {
-    "permutation-alignment": "permutation",
-    "procrustes-alignment": "Procrustes",
-    "ridge-alignment": "ridge",
-    "unpaired-alignment": "unpaired",
-}
 RELEASES = {
     "rotation": "a secret rotation",
     "shuffle": "`shuffle`",
@@ -384,22 +378,22 @@ def mechanisms_one(folder: Path = RESULTS) -> str:
 
 
 def alignment(folder: Path = RESULTS) -> str:
-    """Return which share of a store is identified after learning from known pairs, and what leaks then."""
+    """Return which share of a store the best attack identifies from known pairs, and what leaks then."""
     record = load("alignment", folder)
-    columns = {
-        "release": named("release", RELEASES),
-        "attack": named("attack", ALIGNMENTS),
-        **{head: f"{{pairs.{head.split()[0]}.0:%}}" for head in ("10 pairs", "50", "200", "1000")},
-        "cosine": "{cosine.0:.2f}",
-        "words read after it": "{leakage:interval}",
-        "without it": "{leakage_unaligned.0:%}",
-    }
-    lines = lines_of([row for row in record.get("rows", []) if row["attack"] != "unpaired-alignment"], columns)
+    rows = [row for row in record.get("rows", []) if row["attack"] != "unpaired-alignment"]
+    heads = ("10 pairs", "50", "200", "1000")
+    lines = []
+    for release in dict.fromkeys(row["release"] for row in rows):
+        attacks = [row for row in rows if row["release"] == release]
+        found = [percent(max(row["pairs"][head.split()[0]][0] for row in attacks)) for head in heads]
+        best = max(attacks, key=lambda row: row["leakage"][0])
+        leaks = figure(best, "{leakage:interval}"), figure(best, "{leakage_unaligned.0:%}")
+        lines.append([RELEASES[release], *found, *leaks])
     if lines:
         by_chance, chance = f"{100 / record['store']:.2f} %", percent(record["leakage_chance"])
-        lines.insert(0, ["none (clean vectors)", "none", *[""] * 5, "", figure(record, "{leakage_clean:interval}")])
-        lines.append(["chance", "", *[by_chance] * 4, "", chance, chance])
-    return table(list(columns), lines, words=2)
+        lines.insert(0, ["none (clean vectors)", *[""] * 5, figure(record, "{leakage_clean:interval}")])
+        lines.append(["chance", *[by_chance] * 4, chance, chance])
+    return table(["release", *heads, "words recovered after it", "without it"], lines)
 
 
 def _attackers(kind: str, head: str, **figures: str) -> Render:
@@ -420,6 +414,16 @@ def _attackers(kind: str, head: str, **figures: str) -> Render:
             for key, one in row["figures"].items():
                 cell[key] = max(one["value"], cell.get(key, -1.0))
                 chance[key] = one["chance"]
+        if head and len(figures) == 1:  # a column for each attack
+            (key,) = figures
+            names = list(dict.fromkeys(name for _, name in cells))
+            found = {
+                release: [percent(cells.get((release, name), {}).get(key)) for name in names] for release, _ in cells
+            }
+            lines = [[release, *found[release]] for release in found]
+            return table(
+                ["release", *names], [*lines, ["chance", *[percent(chance[key])] * len(names)]] if cells else ()
+            )
         lines = [
             [*names, *[percent(cell.get(key)).replace(MISSING, "") for key in figures]]
             for names, cell in [*cells.items(), (("chance", "") if head else ("chance",), chance)]
@@ -576,8 +580,8 @@ TABLES: dict[str, Render] = {
             "listed drugs": "{terms:,}",
             "fitted sentences": "{texts:,}",
             "similarity to keep": "{target:100*.0f} %",
-            "read from clean vectors": "{clean:%}",
-            "read from protected": "{leak:interval}",
+            "recovered, clean": "{clean:%}",
+            "recovered, protected": "{leak:interval}",
             "chance": "{chance:%}",
             "search, store alone": "{store_alone:100*.0f} %",
             "search, sealed": "{sealed:100*.0f} %",
@@ -690,19 +694,19 @@ TABLES: dict[str, Render] = {
             "time": "{seconds:.0f} s",
         },
     ),
-    "attackers-linking": _attackers("linking", "linked", top_1="top-1", one_to_one="one to one"),
+    "attackers-linking": _attackers("linking", "linked", top_1="top-1"),
     "attackers-alignment": _attackers(
         "alignment",
         "",
         top_1_of_10="top-1 of 10 pairs",
-        top_1_of_100="of 100",
         top_1="of all",
-        words_of_10="words read after 10 pairs",
-        words_of_100="after 100",
+        words_of_10="words recovered after 10 pairs",
         words="after all",
     ),
-    "attackers-readers": _attackers("readers", "", r_precision="words read", auc="AUC", top_1="known text identified"),
-    "attackers-unpaired": _attackers("unpaired", "rows", top_1="top-1", cosine="cosine", words="words read"),
+    "attackers-readers": _attackers(
+        "readers", "", r_precision="words recovered", auc="AUC", top_1="known text identified"
+    ),
+    "attackers-unpaired": _attackers("unpaired", "rows", top_1="top-1", cosine="cosine", words="words recovered"),
     "attackers-access": _attackers("access", "what is attacked", r_precision="R-precision"),
     "attackers-zero-shot": _attackers(
         "zero-shot", "attack", token_f1="token F1", leakage="concept words written", cosine="cosine of the text"
