@@ -443,6 +443,24 @@ def test_without_a_sealer_the_encoder_sees_rewritten_texts_alone(flat: VectorSto
     assert made.search("canary-3 text number 3", top=1).ids == ["4"]
 
 
+_NESTED: dict[str, object] = {}
+_NESTED["in"] = _NESTED
+
+
+@pytest.mark.parametrize("row", [{1: "a"}, "text", {"a": "\ud800"}, {"\udc00": 1}, _NESTED, {"a": b"bytes"}])
+def test_what_no_database_can_hold_is_refused_before_a_vector_is_released(
+    flat: VectorStore, protector: Protector, tmp_path: Path, row: object
+) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    made = ProtectedCollection(flat, ReleasePolicy(protector, ledger=ledger), encoder=Hashed())
+    with pytest.raises(vecveil.VecveilError) as caught:
+        made.add(["one two"], ids=["1"], metadata=[row])  # type: ignore[list-item]
+    assert caught.value.param in ("metadata", "fields")
+    with raises("E-INPUT-IDS", "ids"):
+        made.add(["one two"], ids=["\ud800"])
+    assert ledger.total == 0
+
+
 def test_an_interrupted_update_leaves_no_blob_beside_the_vector_of_another_text(
     flat: VectorStore, protector: Protector, sealer: Sealer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

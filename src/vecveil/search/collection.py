@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee
+from vecveil.concepts.folding import without_surrogates
 from vecveil.encoders import Encoder
 from vecveil.errors import (
     IncompatibleError,
@@ -33,7 +34,7 @@ from vecveil.sealing.sealer import OnInvalid, filter_tokens
 from vecveil.search import check_fields
 from vecveil.stores.fields import PROTECTOR_FIELD, protector_mark, with_blob
 from vecveil.stores.locations import open_store, public_name
-from vecveil.stores.store import Batch, Match, Missing, VectorStore
+from vecveil.stores.store import Batch, Match, Missing, VectorStore, as_json
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_exact, check_same_length, check_texts
 
@@ -199,6 +200,9 @@ class ProtectedCollection:
         given = None if texts is None else check_texts(texts, owner=f"{_OWNER}.add", min_rows=0)
         rows: Sequence[str | None] = [None] * len(ids) if given is None else given
         check_same_length(f"{_OWNER}.add", texts=rows, ids=ids, metadata=ids if metadata is None else metadata)
+        if not all(without_surrogates(name) == name for name in ids):
+            said = "`ids` holds half of a surrogate pair, which is no character. Decode the text again."
+            raise InvalidInputError(said, code="E-INPUT-IDS", param="ids")
         if len(set(canonical_ids(ids, len(ids), owner=f"{_OWNER}.add"))) != len(ids):
             raise InvalidInputError(
                 "`ids` repeats an id, or a UUID in another spelling.", code="E-INPUT-IDS", param="ids"
@@ -220,8 +224,15 @@ class ProtectedCollection:
         self, texts: Sequence[str | None], metadata: Sequence[Mapping[str, Any] | None] | None
     ) -> tuple[Mapping[str, Any], ...]:
         """Return the fields of rows without blobs: metadata, the text where it is kept, mark and filter values."""
-        fields = []
+        fields: list[Mapping[str, Any]] = []
+        wrong = InvalidInputError(
+            "`metadata` is an object with string keys for each row, in Unicode and not nested too deep.",
+            code="E-SEAL-METADATA",
+            param="metadata",
+        )
         for text, row in zip(texts, metadata or [None] * len(texts), strict=True):
+            if not isinstance(row, Mapping | None) or not all(isinstance(name, str) for name in row or {}):
+                raise wrong
             own = [name for name in row or {} if name.startswith("vecveil_") or (self.keep_text and name == _TEXT)]
             if own:
                 raise InvalidInputError(
@@ -231,6 +242,10 @@ class ProtectedCollection:
             tokens = {f"{FILTER_PREFIX}{name}": _readable_token(value) for name, value in filters.items()}
             kept = {_TEXT: text} if self.keep_text and text is not None else {}
             fields.append({**(row or {}), **kept, PROTECTOR_FIELD: self._mark, **tokens})
+            try:
+                as_json(fields[-1]).encode()
+            except (RecursionError, UnicodeEncodeError):  # the latter holds the value
+                raise wrong from None
             if not self._warned and (kept or any(_is_text(value, text) for value in (row or {}).values())):
                 self._warned = True
                 warn_plaintext(
