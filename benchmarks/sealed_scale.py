@@ -21,10 +21,9 @@ from sealed_index import QUERIES, TOP, batches, exact, peak, row_texts, sentence
 
 import vecveil
 from vecveil.integrations.ray import _PartOfIndex, ray
-from vecveil.integrations.workers import Sealed
+from vecveil.integrations.workers import Sealed, best_hits, index_parts
 from vecveil.io import write_text
 from vecveil.randomness import NoiseKeys
-from vecveil.search.parts import best_hits, index_parts
 
 RESULTS = Path(__file__).parent / "results" / "sealed_scale.json"
 TOGETHER = 5  # batches a segment, which then needs no compaction

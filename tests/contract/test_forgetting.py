@@ -18,7 +18,7 @@ from harness.store_factories import STORES, chroma_server
 from vecveil.accounting import Ledger
 from vecveil.encoders.cache import EmbeddingCache, matching_texts
 from vecveil.sealing import Sealer
-from vecveil.sealing.sqlite_blobs import SqliteBlobs
+from vecveil.sealing.blob import SqliteBlobs
 from vecveil.search.collection import ProtectedCollection
 from vecveil.stores import Batch, VectorStore, open_store
 from vecveil.stores.fields import with_blob

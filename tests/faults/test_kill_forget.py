@@ -22,7 +22,7 @@ from harness.command_line import Outcome
 from harness.faults import MOMENTS, STORES, WarmProcess, kills, left_over, seed
 from harness.store_factories import release
 from vecveil.encoders.cache import EmbeddingCache, matching_texts
-from vecveil.sealing.sqlite_blobs import SqliteBlobs
+from vecveil.sealing.blob import SqliteBlobs
 from vecveil.stores import Batch, open_store
 
 ROWS, DIMENSION, GONE = 200, 16, 40

@@ -6,9 +6,8 @@ to files, and a stopped run continues with the missing parts.
 Importing this package loads neither pyarrow nor fsspec; protecting files needs both (extra ``files``).
 """
 
-from vecveil.bulk.job import ArrowProtection, BulkJob
-from vecveil.bulk.manifest import MANIFEST, Manifest, verify
+from vecveil.bulk.job import ArrowProtection, BulkJob, Unsealing
 from vecveil.bulk.places import Part, plan
-from vecveil.bulk.running import protect_files
+from vecveil.bulk.running import MANIFEST, Manifest, protect_files, verify
 
-__all__ = ["MANIFEST", "ArrowProtection", "BulkJob", "Manifest", "Part", "plan", "protect_files", "verify"]
+__all__ = ["MANIFEST", "ArrowProtection", "BulkJob", "Manifest", "Part", "Unsealing", "plan", "protect_files", "verify"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from vecveil.validation import check_count
 PART_BYTES = 2**28
 """Approximate bytes of a part before compression; a row group is never cut."""
 _AT_ONCE = 8
+_CHUNK = 1 << 20
 _HIDDEN = ("_", ".")
 _LOCAL = {"file", "local"}
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "memory"}
@@ -78,6 +80,25 @@ class Part:
             "stop": self.stop,
             "planned_rows": self.rows,
         }
+
+
+@dataclass(frozen=True)
+class PartResult:
+    """A finished part; without rows it has no file."""
+
+    index: int
+    rows: int
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, index: int, rows: int, file: BinaryIO | None) -> PartResult:
+        """Return the result of a part from its file, open for reading; None for a part without rows."""
+        digest, size = hashlib.sha256(), 0
+        while chunk := file.read(_CHUNK) if file is not None else b"":
+            digest.update(chunk)
+            size += len(chunk)
+        return cls(index, rows, size, digest.hexdigest())
 
 
 def list_files(inputs: Sequence[str], options: Mapping[str, Any], *, format: str | None = None) -> list[InputEntry]:

@@ -533,7 +533,7 @@ def _audit_sealed(concept: Path | None, options: dict[str, Any], attacks: dict[s
     assert place is not None
     with sealed.opened(options["store"], options["seal_key"]) as index:
         from vecveil.search import exposure
-        from vecveil.search.upkeep import look
+        from vecveil.search.exposure import look
 
         rows = exposure.sampled_rows(index, options["limit"] or SEALED_ROWS, options["seed"])
         texts = [text for text in rows.texts if text is not None]

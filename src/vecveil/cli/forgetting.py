@@ -18,7 +18,7 @@ from vecveil.encoders.cache import default_cache_folder
 from vecveil.errors import DataFileError
 from vecveil.io import write_bytes
 from vecveil.sealing import KeyStore, Sealer
-from vecveil.sealing.sqlite_blobs import SqliteBlobs
+from vecveil.sealing.blob import SqliteBlobs
 from vecveil.search.collection import sealed_name
 from vecveil.stores import open_store
 from vecveil.stores.forgetting import Erasure, forget, reconcile

@@ -13,8 +13,7 @@ from click.core import ParameterSource
 
 from vecveil.bulk import MANIFEST, BulkJob, protect_files, verify
 from vecveil.bulk.job import TEXT_ROWS, OpenJob, already_protected, metadata_of, table_protection
-from vecveil.bulk.manifest import columns_of
-from vecveil.bulk.running import Engine, run_here
+from vecveil.bulk.running import Engine, columns_of, run_here
 from vecveil.cli import options as shared
 from vecveil.cli.output import data_json, note, say_keyed, warn
 from vecveil.cli.releases import Release

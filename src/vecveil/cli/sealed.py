@@ -209,7 +209,7 @@ def reseal_command(location: str, seal_key: str, as_json: bool) -> None:
 def reconcile_sources(location: str, seal_key: str | None, ids: Sequence[str]) -> Reconciliation:
     """Compare the index at ``location`` with the ids of its sources."""
     with opened(location, seal_key) as index:
-        from vecveil.search.upkeep import reconcile
+        from vecveil.search.filling import reconcile
 
         return reconcile(index, ids)
 
@@ -217,7 +217,7 @@ def reconcile_sources(location: str, seal_key: str | None, ids: Sequence[str]) -
 def forget_ids(location: str, seal_key: str | None, ids: Sequence[str], receipt: Path) -> Erasure:
     """Delete the rows of ``ids`` from the index at ``location``."""
     with opened(location, seal_key) as index:
-        from vecveil.search.upkeep import forget
+        from vecveil.search.filling import forget
 
         return forget(index, ids, receipt, name=short_name(location))
 
@@ -226,7 +226,7 @@ def scan_command(location: str, json_file: Path | None) -> dict[str, Any]:
     """Print what the storage of the index at ``location`` shows; return it."""
     place = index_place(location)
     assert place is not None
-    from vecveil.search.upkeep import look
+    from vecveil.search.exposure import look
 
     seen = {"store": short_name(location), **look(place)}
     if str(json_file) != "-":

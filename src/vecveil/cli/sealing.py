@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from vecveil.bulk.job import Unsealing
 from vecveil.bulk.places import Folder, list_files, open_input
-from vecveil.bulk.unsealing import Unsealing
 from vecveil.cli import options as shared
 from vecveil.cli.output import data_json, note, warn
 from vecveil.cli.releases import Release

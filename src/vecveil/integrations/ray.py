@@ -15,13 +15,21 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from vecveil.bulk.job import BulkJob, PartWorker, reader_of
-from vecveil.bulk.manifest import PartResult
-from vecveil.bulk.places import Folder, Part
+from vecveil.bulk.job import BulkJob, PartWorker, Unsealing, reader_of
+from vecveil.bulk.places import Folder, Part, PartResult
 from vecveil.bulk.running import PartFailure, Run, attempt
-from vecveil.bulk.unsealing import Unsealing
 from vecveil.errors import InvalidInputError, ReleaseError, VecveilError, optional_import, wrong_type
-from vecveil.integrations.workers import Sealed, anywhere, batch_job, placed_key, run_batch, unsealing_anywhere
+from vecveil.integrations.workers import (
+    Sealed,
+    anywhere,
+    batch_job,
+    best_hits,
+    index_parts,
+    placed_key,
+    queries_in,
+    run_batch,
+    unsealing_anywhere,
+)
 from vecveil.protector import Protector
 from vecveil.runtime import inherited_variables
 from vecveil.validation import check_count
@@ -87,7 +95,7 @@ def unseal_dataset(
         ds: dataset of sealed rows, such as those of ``protect_dataset(..., seal_key=...)``.
         seal_key: path of the key file on each worker, or ``env:NAME:PATH``.
         concurrency, batch_size: as of `protect_dataset`.
-        options: ``seal_name`` and other arguments of `vecveil.bulk.unsealing.Unsealing`. The ids of skipped rows are
+        options: ``seal_name`` and other arguments of `vecveil.bulk.Unsealing`. The ids of skipped rows are
             missing in the result.
 
     Errors in rows, such as `SealingError`, are raised when the dataset is used, inside an error of Ray.
@@ -124,8 +132,6 @@ def search_dataset(
         id_column: of distinct names for the queries; None numbers them from 0.
         options: ``encoder``, ``candidates``, ``storage_options`` and other arguments of `SealedIndex`.
     """
-    from vecveil.search.parts import best_hits, index_parts, queries_in
-
     owner = "search_dataset"
     workers = check_count(workers, owner=owner, param="workers")
     parts, encoder = index_parts(location, placed_key(seal_key), workers, **options)

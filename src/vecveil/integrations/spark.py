@@ -10,11 +10,18 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from vecveil.bulk import ArrowProtection, BulkJob
-from vecveil.bulk.unsealing import Unsealing
+from vecveil.bulk import ArrowProtection, BulkJob, Unsealing
 from vecveil.data.columns import import_pyarrow
 from vecveil.errors import optional_import, wrong_type
-from vecveil.integrations.workers import Sealed, batch_job, placed_key, run_batch, unsealing_anywhere
+from vecveil.integrations.workers import (
+    Sealed,
+    batch_job,
+    index_parts,
+    placed_key,
+    queries_in,
+    run_batch,
+    unsealing_anywhere,
+)
 from vecveil.protector import Protector
 from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.validation import check_count
@@ -67,7 +74,7 @@ def unseal_dataframe(df: Any, seal_key: str | os.PathLike[str], **options: Any) 
     Args:
         df: DataFrame of sealed rows, such as those of ``protect_dataframe(..., seal_key=...)``.
         seal_key: path of the key file on each worker, or ``env:NAME:PATH``.
-        options: ``seal_name`` and other arguments of `vecveil.bulk.unsealing.Unsealing`. The ids of skipped rows are
+        options: ``seal_name`` and other arguments of `vecveil.bulk.Unsealing`. The ids of skipped rows are
             missing in the result.
 
     Errors in rows, such as `SealingError`, are raised at the action, inside a ``PythonException``.
@@ -102,8 +109,6 @@ def search_dataframe(
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
-
-    from vecveil.search.parts import index_parts, queries_in
 
     owner = "search_dataframe"
     parts = check_count(parts, owner=owner, param="parts")

@@ -5,8 +5,8 @@ wanted, the text and its metadata, encrypted. A database, its operator and its b
 protected vectors only; see docs/sealed-search.md for what they can still see and do.
 """
 
+from vecveil.sealing.blob import SqliteBlobs
 from vecveil.sealing.keystore import KeyProvider, KeyStore
 from vecveil.sealing.sealer import Ranking, Sealer, Unsealed
-from vecveil.sealing.sqlite_blobs import SqliteBlobs
 
 __all__ = ["KeyProvider", "KeyStore", "Ranking", "Sealer", "SqliteBlobs", "Unsealed"]

@@ -1,4 +1,4 @@
-"""Collect what the storage of a sealed index shows, for an audit that knows what to look for.
+"""Collect what the storage of a sealed index shows: to a scan without the key, and to an audit with it.
 
 The attacker sees the objects: names, sizes, times and bytes. The audit has the key, so that it can say which bytes
 belong to which row, what each row holds, and whether any of it stands in an object.
@@ -10,19 +10,60 @@ import json
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.errors import StoreError
 from vecveil.sealing.sealer import Unsealed
 from vecveil.search.sealed_index import SealedIndex
+from vecveil.search.storage import file_system
 
 _LEAST, _SOUGHT = 8, 16  # bytes of a value that is looked for; shorter ones stand in random bytes by chance
 _BLOCK = 1 << 24
 _TEXT_BYTES = 128
+
+
+def look(place: str) -> dict[str, Any]:
+    """Return what the storage of the index at ``place`` shows without a key: objects, sizes and times of writing.
+
+    Raises:
+        StoreError: there is no index.
+    """
+    files, root = file_system(place)
+    try:
+        objects = files.find(root, detail=True)
+    except OSError as error:
+        raise StoreError(
+            f"The storage of the index cannot be listed: {type(error).__name__}.", code="E-INDEX-STORAGE"
+        ) from error
+    names = {path: path.removeprefix(root).strip("/") for path in objects}
+    if "index.json" not in names.values():
+        raise StoreError("There is no index at this place.", code="E-INDEX-MISSING", param="store")
+    written = sorted(time for info in objects.values() if (time := _time(info)) is not None)
+    return {
+        "protected": "encrypted segments",
+        "segments": sum(name.startswith("segments/") for name in names.values()),
+        "commits": sum(name.startswith("commits/") for name in names.values()),
+        "others": sorted(name for name in names.values() if not name.startswith(("segments/", "commits/"))),
+        "bytes": sum(int(info.get("size") or 0) for info in objects.values()),
+        "largest": max(int(info.get("size") or 0) for info in objects.values()),
+        "first_written": written[0] if written else None,
+        "last_written": written[-1] if written else None,
+    }
+
+
+def _time(info: dict[str, Any]) -> str | None:
+    names = ("mtime", "LastModified", "updated", "last_modified", "created")
+    value = next((info[name] for name in names if info.get(name)), None)
+    if isinstance(value, int | float):
+        value = datetime.fromtimestamp(value, UTC)
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if value is None else str(value)
 
 
 def sampled_rows(index: SealedIndex, limit: int, seed: int) -> Unsealed:
@@ -96,7 +137,7 @@ def _forms(row: npt.NDArray[Any]) -> Iterator[bytes]:
 
 def _blocks(place: str) -> Iterator[bytes]:
     """Yield the names of all objects, then their bytes in blocks that overlap."""
-    files, root = fsspec.core.url_to_fs(place)
+    files, root = file_system(place)
     paths = files.find(root)
     yield "\n".join(path.removeprefix(root) for path in paths).encode()
     for path in paths:

@@ -1,14 +1,17 @@
-"""Copy a vector database or a table into a sealed index, and verify the copy."""
+"""Fill a sealed index from a vector database or a table, compare it with its sources, and forget rows."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from vecveil.data.columns import ids_of, json_values, missing_column
 from vecveil.data.pipeline import ID
@@ -18,6 +21,7 @@ from vecveil.runtime import progress
 from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.sealing.sealer import Unsealed
 from vecveil.search.sealed_index import SealedIndex
+from vecveil.stores.forgetting import Erasure, Reconciliation, begun, now, write_receipt
 from vecveil.stores.migrating import MigrationOptions, SourceCheck, check_source, texts_and_metadata
 from vecveil.stores.scanning import Reservoir, Sample, usable_rows
 from vecveil.stores.store import Batch, VectorStore
@@ -25,6 +29,12 @@ from vecveil.stores.store import Batch, VectorStore
 _COMPARED = 1000  # rows that are read back
 _NUMBER = re.compile(r"(-?(0|[1-9]\d{0,14})(\.\d{1,15})?)?")  # not 007, which is a name
 _RELATIVE, _ABSOLUTE = 2.0**-10, 2.0**-24  # of float16
+REMAINS = (
+    "Backups, snapshots and versions of the storage from before open for whoever has the key file: `vecveil reseal` "
+    "gives the index a new key and deletes the old one. They then open only with a backup of the key file from before.",
+    "The deleted ids stay in the index, encrypted, for some commits.",
+    "Freed blocks of the disk: nothing here reaches them.",
+)
 
 
 @dataclass(frozen=True)
@@ -258,3 +268,52 @@ def _equal(stored: Unsealed, rows: Batch | Sample) -> list[int]:
         for k, row in enumerate(rows.fields)
         if close[k] and stored.texts[k] == row["text"] and stored.metadata[k] == row["metadata"]
     ]
+
+
+def reconcile(index: SealedIndex, ids: Iterable[str]) -> Reconciliation:
+    """Return the rows of ``index`` that have no source among ``ids``, and the sources that have no row."""
+    sources = dict.fromkeys(ids)
+    rows = dict.fromkeys(index.ids())
+    return Reconciliation(
+        len(rows),
+        tuple(name for name in rows if name not in sources),
+        tuple(name for name in sources if name not in rows),
+    )
+
+
+def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[str], *, name: str) -> Erasure:
+    """Delete the rows of ``ids``, rewrite every segment that held them, and write a receipt.
+
+    A killed run continues with the same call.
+
+    Args:
+        receipt: file of the `Erasure`, written before the first deletion and after the last check.
+        name: public name of the index, for the receipt.
+
+    Raises:
+        StoreError: the storage does not answer, or the receipt is of another list or index.
+    """
+    names = list(dict.fromkeys(ids))
+    found = len(set(index.ids()).intersection(names))
+    before = begun(Path(receipt), name, {one.encode("utf-8", "surrogatepass"): one for one in names})
+    rows = max(before.rows, found)
+    done = replace(before, finished=None, rows=rows, absent=min(before.absent, len(names) - found))
+    write_receipt(receipt, done)
+    index.forget(names)
+    index.refresh()
+    if left := len(set(index.ids()).intersection(names)):
+        raise StoreError(
+            f"{left:,} ids of the list are in the index again: another program writes them. Stop it, and repeat the "
+            "command.",
+            code="E-STORE-DATABASE",
+            param="ids",
+        )
+    done = replace(
+        done,
+        finished=now(),
+        compacted="Every segment that held a version of the rows was rewritten, and deleted.",
+        verified=(f"The ids of all {index.count():,} rows of the index were read again: none is on the list.",),
+        remains=tuple(REMAINS),
+    )
+    write_receipt(receipt, done)
+    return done

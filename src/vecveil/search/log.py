@@ -27,10 +27,21 @@ from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, S
 from vecveil.io import LockedError, atomic_path, locked
 from vecveil.runtime import progress
 from vecveil.sealing.keystore import KeyStore
-from vecveil.sealing.segments import DELETED, LIVE, NO_ROWS, Segment, SegmentWriter, Sizes, closed, schema
-from vecveil.search.keys import DataKeys, IndexKeys, KeySource, RetiredKeyError
-from vecveil.search.reencoding import NewVectors, ReencodedSegment, check_texts_there
-from vecveil.search.state import Snapshot, hashes_of, load
+from vecveil.sealing.segments import (
+    DELETED,
+    LIVE,
+    NO_ROWS,
+    DataKeys,
+    IndexKeys,
+    KeySource,
+    RetiredKeyError,
+    Segment,
+    SegmentWriter,
+    Sizes,
+    closed,
+    schema,
+)
+from vecveil.search.state import NewVectors, ReencodedSegment, Snapshot, check_texts_there, hashes_of, load
 from vecveil.search.storage import Storage, new_name
 
 _OWNER = "SealedIndex"

@@ -23,14 +23,13 @@ from vecveil.encoders.text_encoder import TextEncoder, as_text_encoder
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wrong_type
 from vecveil.sealing.blob import check_range, metadata_json
 from vecveil.sealing.sealer import Ranking, Unsealed
-from vecveil.sealing.segments import PRECISIONS, encode_vectors
+from vecveil.sealing.segments import PRECISIONS, KeySource, encode_vectors
 from vecveil.search import check_fields
 from vecveil.search.filters import MetadataTable, Where, check_where, compared_fields
-from vecveil.search.keys import KeySource
 from vecveil.search.log import SegmentLog
+from vecveil.search.scan import WordCounts, scores
 from vecveil.search.state import LoadedSegment, Snapshot
 from vecveil.search.storage import Storage
-from vecveil.search.words import WordCounts, scores
 from vecveil.types import Embeddings
 from vecveil.validation import (
     check_count,

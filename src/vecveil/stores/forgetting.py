@@ -24,8 +24,7 @@ from vecveil.errors import KeyFileError, StoreError
 from vecveil.records.reading import Count, Record
 from vecveil.runtime import progress
 from vecveil.sealing import Sealer
-from vecveil.sealing.blob import SEALED_FIELD, canonical_ids, decoded
-from vecveil.sealing.sqlite_blobs import SqliteBlobs
+from vecveil.sealing.blob import SEALED_FIELD, SqliteBlobs, canonical_ids, decoded
 from vecveil.stores.fields import leaves
 from vecveil.stores.store import Batch, VectorStore
 from vecveil.validation import check_texts

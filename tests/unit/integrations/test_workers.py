@@ -13,7 +13,7 @@ import vecveil
 from harness.bulk_tables import laplace_file, table_of
 from harness.errors import raises
 from vecveil.bulk import ArrowProtection, BulkJob
-from vecveil.bulk.unsealing import Unsealing
+from vecveil.bulk.job import Unsealing
 from vecveil.errors import KeyFileError
 from vecveil.integrations import workers
 from vecveil.integrations.workers import Sealed, anywhere, batch_job, run_batch, unsealing_anywhere
