@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _SMALL = 65_536  # values
 _NOTED, _NOTED_BLOCK = 8192, 4096  # released rows that `check_exact` knows, and how many are compared at once
 _COMPARED = 16  # coordinates of a row
-_noted: dict[int | None, None] = {}
+_noted: OrderedDict[int | None, None] = OrderedDict()
 _noting = threading.Lock()
 
 
@@ -179,7 +180,7 @@ def note_released(released: Embeddings, clean: Embeddings | None = None) -> None
         with _noting:
             _noted.update((row, None) for row, old in zip(rows, before, strict=True) if row not in (old, None))
             while len(_noted) > _NOTED:
-                del _noted[next(iter(_noted))]
+                _noted.popitem(last=False)  # a dict would pass over all entries deleted before
 
 
 def check_exact(X: Embeddings, *, owner: str, param: str) -> None:
