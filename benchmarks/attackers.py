@@ -60,7 +60,7 @@ from vecveil.attacks.candidates import group_means
 from vecveil.attacks.reconstruction.zero_shot import NgramLanguageModel, ZeroShotAttack
 from vecveil.attacks.wrapped import fit_access_map
 from vecveil.concepts import TokenVocabulary
-from vecveil.concepts.folding import canonical, words
+from vecveil.concepts.matching import canonical, words
 from vecveil.io import write_text
 from vecveil.protector.methods import TEXT_METHODS
 from vecveil.randomness import NoiseKeys

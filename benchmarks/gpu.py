@@ -43,7 +43,7 @@ from vecveil.auditing.families import SHARES
 from vecveil.auditing.jobs import Job, attack_job
 from vecveil.auditing.result import forecast
 from vecveil.concepts import Concept
-from vecveil.concepts.folding import words
+from vecveil.concepts.matching import words
 from vecveil.io import write_text
 from vecveil.metrics.leakage import r_precision
 from vecveil.records.audit import LearningPoint

@@ -16,7 +16,7 @@ from serving_upstream import DIMENSION, Hashed
 
 import vecveil
 from vecveil.demo.corpus import CONCEPT_FILE
-from vecveil.encoders.protocol import probe_cosines
+from vecveil.encoders.text_encoder import probe_cosines
 from vecveil.protector import EncoderInfo
 
 HERE = Path(__file__).parent

@@ -32,7 +32,7 @@ from vecveil.attacks.reconstruction.t5 import PublishedCheckpoint
 from vecveil.attacks.reconstruction.vec2text import PRESETS as VEC2TEXT_PRESETS
 from vecveil.attacks.reconstruction.vec2text import Vec2TextAttack
 from vecveil.attacks.release_model import InputMap
-from vecveil.concepts.folding import WordSplitter, canonical
+from vecveil.concepts.matching import WordSplitter, canonical
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.utility import unit_rows

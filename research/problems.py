@@ -20,9 +20,7 @@ from research.specification import ConceptSpec, ProblemSpec
 from vecveil.attacks import text_groups
 from vecveil.concepts import Concept, ConceptMatches
 from vecveil.concepts.concept_file import load_yaml, read_text
-from vecveil.concepts.folding import words
-from vecveil.concepts.matching import Span
-from vecveil.concepts.terms import TermDetector
+from vecveil.concepts.matching import Span, TermDetector, words
 from vecveil.errors import DataFileError, InvalidInputError, unknown_name
 
 Spans = Sequence[Sequence[Mapping[str, Any]]]

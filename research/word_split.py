@@ -14,7 +14,7 @@ from research.points import attacks_named, released
 from research.problems import Problem
 from vecveil.attacks import LabelledVectors, split_groups
 from vecveil.concepts import Concept, TokenVocabulary
-from vecveil.concepts.folding import words
+from vecveil.concepts.matching import words
 from vecveil.protector import Protector
 from vecveil.types import Embeddings
 

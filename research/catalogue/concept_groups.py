@@ -24,7 +24,7 @@ from research.results import ClaimFinding, Figure, Number, Summary, Table, XAxis
 from research.scales import parse_scale
 from research.specification import ProblemSpec, Spec, check_names, digest, wrong
 from vecveil.concepts import Concept
-from vecveil.concepts.folding import canonical, words
+from vecveil.concepts.matching import canonical, words
 from vecveil.protector import Protector, fit_pairs
 from vecveil.protector.data import MIN_PAIRS
 from vecveil.sensitivity import NoiseShape

@@ -27,8 +27,7 @@ from research.specification import Spec, check_names, digest, json_ready, whole_
 from research.tasks import test_rows
 from research.word_split import MIN_COUNT, WordSplit, strongest
 from vecveil.concepts import Concept
-from vecveil.concepts.folding import canonical, words
-from vecveil.concepts.matching import Span
+from vecveil.concepts.matching import Span, canonical, words
 from vecveil.errors import out_of_range
 from vecveil.metrics import StsTask, UtilityTask
 from vecveil.metrics.utility import ndcg_of_scores

@@ -210,3 +210,42 @@ def _compared(X: Embeddings) -> list[int | None]:
         inside = (largest > 0) & np.isfinite(largest)
         rows = np.rint(1024 * np.divide(rows, largest, out=np.zeros_like(rows), where=inside)) + np.float32(0)
     return [hash(row) if any(row) else None for row in map(bytes, np.ascontiguousarray(rows))]
+
+
+def checked_vectors(value: Any, *, rows: int, owner: str, dimension: int | None = None) -> npt.NDArray[np.float32]:
+    """Return an encoder's result for ``rows`` texts as a finite float32 array of shape (rows, n).
+
+    Accepts NumPy arrays, torch tensors (any device, any float type) and lists of either or of numbers.
+    """
+
+    def refuse(kind: str, got: str) -> InvalidInputError:
+        text = f"{owner} returned {got}. Make encode(texts) return one finite vector per text, all of one dimension."
+        return InvalidInputError(text, code=f"E-INPUT-{kind}", param="encode")
+
+    try:
+        array = np.asarray(_to_numpy(value))
+        if array.dtype.kind not in "fiu":
+            raise TypeError
+        # A float64 beyond float32's range becomes infinite and is rejected below.
+        with np.errstate(over="ignore"):
+            array = np.ascontiguousarray(array, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise refuse("TYPE", f"a {type(value).__name__} instead of an array of numbers") from None
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise refuse("SHAPE", f"an array of shape {array.shape}")
+    if array.shape[0] != rows:
+        raise refuse("SHAPE", f"{array.shape[0]} rows for {rows} texts")
+    if dimension is not None and array.shape[1] != dimension:
+        raise refuse("SHAPE", f"dimension {array.shape[1]} after {dimension}")
+    # all_finite tests a sum, which can overflow for finite values.
+    if not all_finite(array) and not (finite := np.isfinite(array).all(axis=1)).all():
+        raise refuse("FINITE", f"{int((~finite).sum())} rows with NaN or infinity")
+    return array
+
+
+def _to_numpy(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_to_numpy(row) for row in value] if value and hasattr(value[0], "__len__") else value
+    if hasattr(value, "detach"):  # a torch tensor; NumPy has no bfloat16
+        return value.detach().cpu().float().numpy()
+    return value

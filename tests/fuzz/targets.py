@@ -131,9 +131,9 @@ def _forged(data: bytes) -> None:
 @cache
 def _protector_files() -> tuple[bytes, ...]:
     from vecveil.concepts import Concept
+    from vecveil.concepts.matching import TermDetector
     from vecveil.concepts.patterns import PatternDetector
     from vecveil.concepts.rewriting import Redacting
-    from vecveil.concepts.terms import TermDetector
     from vecveil.mechanisms import Laplace, Mahalanobis, Purkayastha, Step
     from vecveil.protector import Protector
     from vecveil.protector.methods.text_level import TextPlaceholder

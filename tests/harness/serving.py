@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import vecveil
-from vecveil.encoders.protocol import probe_cosines
+from vecveil.encoders.text_encoder import probe_cosines
 from vecveil.protector import EncoderInfo
 
 __all__ = [

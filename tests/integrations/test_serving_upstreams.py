@@ -20,7 +20,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.serving import Misbehaving, answer_to, clean_vectors, fake_protector, respond, served
-from vecveil.encoders.protocol import PROBE_SENTENCES
+from vecveil.encoders.text_encoder import PROBE_SENTENCES
 from vecveil.errors import EncoderError
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Service, UpstreamSettings
@@ -281,7 +281,7 @@ def test_an_upstream_that_was_away_is_checked_again(running: Running) -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (502, "another_encoder")
     with pytest.MonkeyPatch.context() as patch:  # the refusal is remembered for half a minute
         later = SimpleNamespace(monotonic=lambda: time.monotonic() + 60)  # for that module alone
-        patch.setattr("vecveil.encoders.upstream_verification.time", later)
+        patch.setattr("vecveil.serving.upstreams.time", later)
         running.up.answer = well
         assert posted(running.url).status_code == 200
 

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vecveil.concepts import Concept, TermDetector, merge_spans, redact, remove
-from vecveil.concepts.folding import canonical, fold, free_space, is_boundary, offsets, plain, plain_offsets, words
+from vecveil.concepts.matching import canonical, fold, free_space, is_boundary, offsets, plain, plain_offsets, words
 
 ALPHABET = (
     "abBsStTiIßẞİıéÉe\u0301\u0323\u0307\u0345ᾳᾴſﬁﬃŉǰΐΣσςΆ한\u1112\u1161がか\u3099東京का"

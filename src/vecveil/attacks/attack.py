@@ -23,7 +23,7 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from vecveil.concepts.folding import fold
+from vecveil.concepts.matching import fold
 from vecveil.errors import DataFileError, InvalidInputError, wrong_shape
 from vecveil.io import atomic_path, check_identity, checkpoint_error, make_folder, write_text
 from vecveil.metrics.estimates import Estimate, group_index

@@ -33,7 +33,7 @@ from vecveil.auditing.jobs import WorkFolder, fingerprint
 from vecveil.auditing.jobs import skip as left_out
 from vecveil.auditing.result import AuditResult, assemble
 from vecveil.concepts import Concept
-from vecveil.concepts.folding import words
+from vecveil.concepts.matching import words
 from vecveil.data import read_texts
 from vecveil.encoders import load_encoder
 from vecveil.errors import InvalidInputError

@@ -16,9 +16,8 @@ import numpy.typing as npt
 from vecveil.attacks import FurtherVectors, LabelledVectors, split_groups, text_groups
 from vecveil.attacks.attack import normalise_text
 from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
-from vecveil.concepts.folding import words
-from vecveil.concepts.matching import Span
-from vecveil.concepts.windows import within_window
+from vecveil.concepts.matching import Span, words
+from vecveil.concepts.pairs import within_window
 from vecveil.encoders import TextEncoder
 from vecveil.errors import ConceptError, InvalidInputError, VecveilError
 from vecveil.types import Embeddings, Matrix, Release, Texts
@@ -417,7 +416,7 @@ def read_part(
 ) -> tuple[ConceptMatches, Options]:
     """Return the matches in what the encoder reads of each text, and the options with a warning where that is less."""
     read = getattr(encoder, "read_lengths", None)
-    windows = within_window(concept, matches, read, split=False, min_texts=MIN_TEST_TEXTS, owner="audit")
+    windows = within_window(concept.detectors, matches, read, split=False, min_texts=MIN_TEST_TEXTS, owner="audit")
     if not windows.report:
         return matches, options
     warning = {"code": "long-texts", "message": windows.warning}

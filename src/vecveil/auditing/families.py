@@ -50,9 +50,8 @@ from vecveil.attacks.ladder import ladder_attacks
 from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Rows, Side
 from vecveil.auditing.jobs import Job, Plan, WorkFolder, attack_job, run_jobs, skip
 from vecveil.concepts import Concept, Detector, TermDetector, mark_words
-from vecveil.concepts.folding import canonical
-from vecveil.concepts.folding import words as words_of
-from vecveil.concepts.matching import remove
+from vecveil.concepts.matching import canonical, remove
+from vecveil.concepts.matching import words as words_of
 from vecveil.errors import VecveilError
 from vecveil.protector import Protector
 from vecveil.protector.data import Data

@@ -48,11 +48,9 @@ from vecveil.auditing.case import (
 )
 from vecveil.auditing.families import run_families
 from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
-from vecveil.concepts.folding import canonical
-from vecveil.concepts.folding import words as words_of
-from vecveil.concepts.matching import remove
-from vecveil.concepts.pairs import build_matches
-from vecveil.concepts.windows import within_window
+from vecveil.concepts.matching import canonical, remove
+from vecveil.concepts.matching import words as words_of
+from vecveil.concepts.pairs import build_matches, within_window
 from vecveil.encoders import load_encoder
 from vecveil.errors import ConceptError, InvalidInputError
 from vecveil.metrics import RetrievalTask, SealedSearchTask, SimilarityTask, UtilityTask
@@ -212,7 +210,7 @@ def frontier(
         texts, groups = [texts[i] for i in rows], ids
         matches = _part(matches, rows, matches.spans, min_texts=3 * MIN_PAIRS)
     split, read = long_texts == "split", loaded.read_lengths
-    windows = within_window(concept, matches, read, split=split, min_texts=3 * MIN_PAIRS, owner=OWNER)
+    windows = within_window(concept.detectors, matches, read, split=split, min_texts=3 * MIN_PAIRS, owner=OWNER)
     matches, texts = windows.matches, list(windows.matches.texts)
     if split:
         given = [None] * len(rows) if groups is None else list(groups)

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from vecveil.attacks import KernelAttack, LabelledVectors, TransplantAttack, split_groups, text_groups
 from vecveil.attacks.attack import Knowledge
 from vecveil.concepts import Concept
-from vecveil.concepts.folding import canonical
-from vecveil.concepts.matching import Span, remove
+from vecveil.concepts.matching import Span, canonical, remove
 from vecveil.errors import InvalidInputError
 from vecveil.metrics import SimilarityTask
 from vecveil.metrics.estimates import Estimate

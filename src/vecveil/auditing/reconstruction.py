@@ -27,7 +27,7 @@ from vecveil.attacks.reconstruction.zero_shot import (
 )
 from vecveil.auditing.case import Case, Encode, Side
 from vecveil.auditing.jobs import Job, Plan, attack_job
-from vecveil.concepts.folding import WordSplitter, canonical
+from vecveil.concepts.matching import WordSplitter, canonical
 from vecveil.records.audit import SkippedAttack
 from vecveil.records.verdict import NO_ENCODER
 from vecveil.runtime import resolve_device

@@ -5,13 +5,11 @@ A :class:`Concept` is a name and one or several detectors. ``concept.find(texts)
 import their packages on construction.
 """
 
-from vecveil.concepts.annotated import AnnotatedSpans
-from vecveil.concepts.concept import Concept
+from vecveil.concepts.concept import AnnotatedSpans, Concept
 from vecveil.concepts.entities import HuggingFaceDetector, PresidioDetector, SpacyDetector
-from vecveil.concepts.matching import Detector, Span, merge_spans, redact, remove
+from vecveil.concepts.matching import Detector, Span, TermDetector, merge_spans, redact, remove
 from vecveil.concepts.pairs import ConceptMatches, TokenVocabulary, WordMarks, mark_words
 from vecveil.concepts.patterns import PatternDetector
-from vecveil.concepts.terms import TermDetector
 
 __all__ = [
     "AnnotatedSpans",

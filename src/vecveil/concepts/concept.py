@@ -1,4 +1,4 @@
-"""`Concept`: the named set of detectors that defines what to hide."""
+"""`Concept`: the named set of detectors, or the spans or labels of the user's own, that define what to hide."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vecveil.concepts.annotated import AnnotatedSpans, checked_labels
+import numpy as np
+
 from vecveil.concepts.concept_file import read_concept_file
 from vecveil.concepts.entities import (
     EntityDetector,
@@ -16,11 +17,11 @@ from vecveil.concepts.entities import (
     PresidioDetector,
     SpacyDetector,
 )
-from vecveil.concepts.matching import Detector, Span, detect_all, remove, removed_again
+from vecveil.concepts.matching import Detector, Span, TermDetector, check_range, detect_all, remove, removed_again
 from vecveil.concepts.pairs import LEAST_TEXTS, ConceptMatches, build_matches
 from vecveil.concepts.patterns import PatternDetector
-from vecveil.concepts.terms import TermDetector
-from vecveil.errors import ConceptError, DataFileError, InvalidInputError
+from vecveil.errors import ConceptError, DataFileError, InvalidInputError, wrong_type
+from vecveil.io import parse_json
 from vecveil.validation import check_count, check_texts
 
 _ENGINES = ("presidio", "spacy", "huggingface")
@@ -168,7 +169,6 @@ class Concept:
         for column in self.columns:
             if column not in columns:
                 known = ", ".join(map(repr, columns)) or "none"
-                owner = f"Concept {self.name!r}"
                 raise DataFileError(
                     f"The concept {self.name!r} needs the column {column!r}. The table has {known}.", param="columns"
                 )
@@ -253,6 +253,99 @@ class Concept:
                 "concept.with_columns({...}) with the values of the table.",
                 param="concept",
             )
+
+
+class AnnotatedSpans:
+    """Given spans, which belong to the texts by position.
+
+    Args:
+        rows: For each text a list of :class:`Span` or of ``{"start", "end", "label"}`` (other keys are
+            ignored, ``label`` may be missing), the same as a JSON string, or None. Offsets count
+            characters.
+        column: The table column of the rows, for messages.
+    """
+
+    positional = True  # must see all texts at once, in their order
+
+    def __init__(self, rows: Sequence[Any], *, column: str | None = None, owner: str = "AnnotatedSpans") -> None:
+        if isinstance(rows, str | bytes | Mapping) or not hasattr(rows, "__iter__"):
+            raise wrong_type(owner, "spans", "a list of spans for each text", rows)
+        self.column = column
+        self._owner = owner
+        self._rows = [self._row(i, row) for i, row in enumerate(rows)]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"AnnotatedSpans({len(self)} texts, {sum(map(len, self._rows))} spans)"
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind and counts."""
+        counts = {"texts": len(self), "spans": sum(map(len, self._rows))}
+        return {"kind": "spans", "column": self.column, **counts}
+
+    def detect(self, texts: Sequence[str]) -> list[list[Span]]:
+        """Return the given spans; raise for another number of texts or a span outside its text."""
+        if len(texts) != len(self):
+            raise InvalidInputError(
+                f"{self._owner}: `spans` has {len(self)} rows for {len(texts)} texts. Spans belong to their texts "
+                "by position.",
+                param="spans",
+            )
+        for i, (text, row) in enumerate(zip(texts, self._rows, strict=True)):
+            for span in row:
+                start, end = span.start, span.end
+                check_range(start, end, len(text), owner=self._owner, param="spans", row=i)
+        return [list(row) for row in self._rows]
+
+    def _row(self, i: int, row: Any) -> list[Span]:
+        # Table columns hold spans as JSON strings.
+        if isinstance(row, str):
+            try:
+                row = parse_json(row) if row.strip() else None
+            except (ValueError, RecursionError):  # RecursionError: JSON nested thousands deep
+                raise self._wrong("a string that is not JSON", i) from None
+        if row is None:
+            return []
+        if isinstance(row, bytes | Mapping) or not hasattr(row, "__iter__"):
+            raise self._wrong(f"a {type(row).__name__}, not a list of spans", i)
+        return [self._span(i, item) for item in row]
+
+    def _span(self, i: int, item: Any) -> Span:
+        if isinstance(item, Span):
+            start, end, label = item.start, item.end, item.label
+        elif isinstance(item, Mapping):
+            if "start" not in item or "end" not in item:
+                raise self._wrong("a span without start or end", i)
+            start, end, label = item["start"], item["end"], item.get("label", "span")
+        else:
+            raise self._wrong(f"a {type(item).__name__}, not a span {{start, end, label}}", i)
+        if not isinstance(label, str):
+            raise self._wrong(f"a label that is a {type(label).__name__}, not a string", i)
+        # The length of the text is unknown until `detect`; only order and type are checked here.
+        check_range(start, end, None, owner=self._owner, param="spans", row=i)
+        return Span(int(start), int(end), label)
+
+    def _wrong(self, got: str, row: int) -> InvalidInputError:
+        return InvalidInputError(f"{self._owner}: `spans` has {got} in row {row}.", param="spans")
+
+
+def checked_labels(labels: Sequence[Any], *, owner: str, param: str = "labels") -> tuple[str | None, ...]:
+    """Return one string or None for each text; an empty string counts as None."""
+    if isinstance(labels, str | bytes | Mapping) or not hasattr(labels, "__iter__"):
+        raise wrong_type(owner, param, "a sequence with one label for each text", labels)
+    # tolist: the scalars of an array become Python's
+    values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    for i, value in enumerate(values):
+        known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
+        if value is not None and not known:
+            raise InvalidInputError(
+                f"{owner}: the label at position {i} is a {type(value).__name__}; use strings, integers or None.",
+                code="E-INPUT-TYPE",
+                param=param,
+            )
+    return tuple(None if value is None or value == "" else str(value) for value in values)
 
 
 LONGEST_TIME_LIMIT = 60.0  # seconds; a record from a file must not stall a reader

@@ -14,8 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vecveil.concepts.folding import without_surrogates
-from vecveil.concepts.matching import Detector, Span
+from vecveil.concepts.matching import Detector, Span, without_surrogates
 from vecveil.errors import InvalidInputError, optional_import, unknown_name, wrong_type
 from vecveil.validation import check_count, check_probability
 

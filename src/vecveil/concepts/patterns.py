@@ -9,8 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from vecveil.concepts.folding import plain
-from vecveil.concepts.matching import Span
+from vecveil.concepts.matching import Span, plain
 from vecveil.errors import InvalidInputError, optional_import, wrong_type
 from vecveil.validation import check_positive
 

@@ -21,10 +21,8 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from vecveil.concepts.annotated import AnnotatedSpans
-from vecveil.concepts.concept import Concept, concept_record
-from vecveil.concepts.folding import canonical, plain
-from vecveil.concepts.matching import Span, detect_all, merge_spans, redact, remove, replace
+from vecveil.concepts.concept import AnnotatedSpans, Concept, concept_record
+from vecveil.concepts.matching import Span, canonical, detect_all, merge_spans, plain, redact, remove, replace
 from vecveil.concepts.pairs import ConceptMatches
 from vecveil.errors import ConceptError, InvalidInputError, KeyFileError, ReleaseError, optional_import
 from vecveil.randomness import NoiseKey, NoiseKeys

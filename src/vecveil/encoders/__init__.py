@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from vecveil.encoders.cache import CacheWarning, EmbeddingCache, default_cache_folder
 from vecveil.encoders.lsa import LsaEncoder
-from vecveil.encoders.protocol import Encoder
-from vecveil.encoders.text_encoder import TextEncoder, as_text_encoder, load_encoder
+from vecveil.encoders.text_encoder import Encoder, TextEncoder, as_text_encoder, load_encoder
 
 __all__ = [
     "CacheWarning",

@@ -16,15 +16,14 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.encoders.protocol import Advance, checked_vectors, encode_in_batches
 from vecveil.errors import EncoderError, InvalidInputError, KeyFileError, optional_import
-from vecveil.validation import check_count, check_positive, note_released
+from vecveil.validation import check_count, check_positive, checked_vectors, note_released
 
 _OWNER = "load_encoder"
 # Transient: timeout, conflict, rate limit, overload; OpenAI's own clients retry the same.
@@ -121,9 +120,13 @@ class OpenAICompatibleBackend:
         """Return the lengths of ``texts``: a server does not tell its window."""
         return [len(text) for text in texts]
 
-    def run(self, texts: list[str], advance: Advance) -> npt.NDArray[np.float32]:
+    def run(self, texts: list[str], advance: Callable[[int], None]) -> npt.NDArray[np.float32]:
         """Return the vectors of ``texts``, batch by batch; raise `EncoderError` for a wrong or missing answer."""
-        return encode_in_batches(self._encode, texts, self._batch_size, advance)
+        parts = []
+        for start in range(0, len(texts), self._batch_size):
+            parts.append(self._encode(texts[start : start + self._batch_size]))
+            advance(len(parts[-1]))
+        return np.concatenate(parts)
 
     def _encode(self, batch: list[str]) -> npt.NDArray[np.float32]:
         content = self._post(batch)

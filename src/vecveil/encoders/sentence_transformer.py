@@ -1,4 +1,4 @@
-"""Run models of the sentence-transformers library: batches, precision and fingerprints.
+"""Load and run models of the sentence-transformers library: folders and the hub, batches, precision, fingerprints.
 
 In fp32 the vectors equal the library's ``encode`` to rounding. Batching makes the difference in speed: a whole
 chunk is tokenised at once and run in batches of texts with the same number of tokens, without padding and
@@ -11,18 +11,19 @@ import contextlib
 import copy
 import hashlib
 import json
+import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.encoders.protocol import Advance, checked_vectors
-from vecveil.errors import InvalidInputError
-from vecveil.runtime import in_chunks, one_thread, thread_count
-from vecveil.validation import check_count
+from vecveil.errors import InvalidInputError, optional_import
+from vecveil.runtime import in_chunks, one_thread, resolve_device, thread_count
+from vecveil.validation import check_count, checked_vectors
 
 # Files that decide the vectors; training logs and read-me files change without changing them.
 _SUFFIXES = {".json", ".safetensors", ".bin", ".pt", ".pth", ".model", ".py", ".jinja", ".npz"}
@@ -255,6 +256,15 @@ _DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in the order of the lib
 _CHARACTERS_AT_A_TIME = 1 << 22
 
 
+class ModelOptions(TypedDict, total=False):
+    """Options of a backend that decide its vectors; `SentenceTransformerBackend` explains them."""
+
+    prompt: str | None
+    query_prompt: str | None
+    normalize: bool
+    fingerprint: str | None
+
+
 class SentenceTransformerBackend:
     """One loaded model with its device, precision and fingerprint.
 
@@ -278,10 +288,7 @@ class SentenceTransformerBackend:
         folder: Path | None = None,
         precision: str = "auto",
         batch_size: int = 256,
-        prompt: str | None = None,
-        query_prompt: str | None = None,
-        normalize: bool = False,
-        fingerprint: str | None = None,
+        **options: Unpack[ModelOptions],
     ) -> None:
         if precision not in ("auto", "fp32", "bf16"):
             raise InvalidInputError(
@@ -293,6 +300,7 @@ class SentenceTransformerBackend:
         own: dict[str, str] = dict(model.prompts or {})
         default: str = model.default_prompt_name or ""
         registered = [own.get(name) for name in (*_DOCUMENT_PROMPTS, default)]
+        prompt, query_prompt = options.get("prompt"), options.get("query_prompt")
         if query_prompt is None:
             query_prompt = (own.get("query") or own.get(default)) if prompt is None else prompt
         if prompt is None:
@@ -301,15 +309,15 @@ class SentenceTransformerBackend:
         # A model with a router has a network for queries and one for documents.
         routed = any(type(module).__name__ in ("Router", "Asym") for module in model.children())
         self._task = "document" if routed else None
-        self._normalize = normalize
+        self._normalize = options.get("normalize", False)
         self.precision = self._choose(precision)
         settings = {
             "max_seq_length": getattr(model, "max_seq_length", None),
-            "normalize": normalize,
+            "normalize": self._normalize,
             "prompt": self._prompt,
             "truncate_dim": getattr(model, "truncate_dim", None),
         } | ({} if self._query_prompt == self._prompt else {"query_prompt": self._query_prompt})
-        if fingerprint is not None:
+        if (fingerprint := options.get("fingerprint")) is not None:
             self.model_fingerprint = fingerprint
         elif folder is not None:
             self.model_fingerprint = fingerprint_folder(folder, settings)
@@ -359,7 +367,7 @@ class SentenceTransformerBackend:
                     lengths[i] = longest
         return lengths
 
-    def run(self, texts: list[str], advance: Advance) -> Vectors:
+    def run(self, texts: list[str], advance: Callable[[int], None]) -> Vectors:
         """Return the vectors of ``texts``, float32 of shape (N, n)."""
         return self._run(texts, self.precision, advance)
 
@@ -384,7 +392,7 @@ class SentenceTransformerBackend:
             return "fp32"
         return verify_bf16(lambda texts, name: self._run(texts, name, lambda _: None))
 
-    def _run(self, texts: list[str], precision: str, advance: Advance) -> Vectors:
+    def _run(self, texts: list[str], precision: str, advance: Callable[[int], None]) -> Vectors:
         import torch
 
         if not texts:
@@ -409,7 +417,7 @@ class SentenceTransformerBackend:
             vectors = vectors / np.maximum(norms, np.float32(1e-12))
         return vectors
 
-    def _in_equal_lengths(self, texts: list[str], advance: Advance, mode: Mode) -> Vectors | None:
+    def _in_equal_lengths(self, texts: list[str], advance: Callable[[int], None], mode: Mode) -> Vectors | None:
         """Return the vectors, or None if the features are not plain (texts, tokens) tensors."""
         import torch
 
@@ -492,7 +500,7 @@ class SentenceTransformerBackend:
             blocks.append((rows, features))
         return blocks
 
-    def _by_the_library(self, texts: list[str], advance: Advance) -> Vectors:
+    def _by_the_library(self, texts: list[str], advance: Callable[[int], None]) -> Vectors:
         """Return the vectors of the library's ``encode``, which sorts by length too."""
         vectors = self._model.encode(
             texts,
@@ -519,3 +527,210 @@ def _joined(parts: list[tuple[dict[str, Any], Any]], width: int) -> dict[str, An
         # A narrower block holds shorter texts; the zero of the mask hides the padding.
         joined[key] = torch.cat([torch.nn.functional.pad(piece, (0, width - piece.shape[1])) for piece in pieces])
     return joined
+
+
+_HUB_SECONDS = 15.0  # for the hub's first answer
+_FOR_LIBRARY = {"truncate_dim", "revision", "token", "cache_folder", "trust_remote_code"}
+_FOR_BACKEND = set(ModelOptions.__annotations__)
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_PICKLED = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib"}
+
+
+def load_model(
+    source: str | os.PathLike[str],
+    *,
+    label: str | None,
+    precision: str,
+    device: str,
+    batch_size: int,
+    max_seq_length: int | None = None,
+    **options: Any,
+) -> SentenceTransformerBackend:
+    """Return the backend of a folder or hub name; the hub is contacted only for an incomplete cache."""
+    if unknown := sorted(set(options) - _FOR_LIBRARY - _FOR_BACKEND):
+        known = ", ".join(sorted(_FOR_LIBRARY | _FOR_BACKEND | {"max_seq_length"}))
+        raise InvalidInputError(f"Unknown encoder options: {', '.join(unknown)}. Known: {known}.", param="options")
+    with optional_import("Encoding texts", "sentence-transformers", "encoders"):
+        import sentence_transformers as library
+    arguments: dict[str, Any] = {"device": _device(device), "trust_remote_code": False}
+    arguments |= {key: value for key, value in options.items() if key in _FOR_LIBRARY}
+    folder: Path | None = Path(source).expanduser()
+    with _quiet_loading():
+        if os.fspath(source) and folder is not None and folder.is_dir():
+            model = _from_folder(library, folder, arguments)
+            name = label or folder.resolve().name
+        else:
+            name = os.fspath(source)
+            if isinstance(source, os.PathLike) or _looks_like_path(name):
+                raise InvalidInputError(
+                    "The encoder's folder does not exist. Name 'minilm', a folder with a model, or a model of the hub.",
+                    param="name",
+                )
+            model, folder = _from_hub(library, name, arguments)
+    if max_seq_length is not None:
+        model.max_seq_length = max_seq_length
+    model = model.float()  # transformers may load the weights in half precision
+    for_backend: Any = {key: value for key, value in options.items() if key in _FOR_BACKEND}
+    return SentenceTransformerBackend(
+        model, name=name, folder=folder, precision=precision, batch_size=batch_size, **for_backend
+    )
+
+
+def downloaded_folder(name: str, *, revision: str | None = None) -> Path | None:
+    """Return the folder in the local hub cache of a model that a file from somebody else may name, else None.
+
+    Such a file starts no download and names no folder of this machine, and the model's weights are safetensors.
+    """
+    if not _HUB_NAME.fullmatch(name):
+        return None
+    folder = _cached_folder(name, {"revision": revision})
+    if folder is None:
+        return None
+    weights = list(folder.rglob("*"))
+    # The libraries prefer safetensors where both formats are present.
+    safe = {path.parent for path in weights if path.suffix == ".safetensors"}
+    pickled = any(path.suffix in _PICKLED and path.parent not in safe for path in weights)
+    return None if pickled else folder
+
+
+def _looks_like_path(name: str) -> bool:
+    # a hub name has one slash at most
+    return name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1 or not name
+
+
+def _from_folder(library: Any, folder: Path, arguments: dict[str, Any]) -> Any:
+    if not (folder / "modules.json").is_file() and not (folder / "config.json").is_file():
+        raise InvalidInputError(
+            f"The folder {folder.name!r} holds no model: no modules.json and no config.json.", param="name"
+        )
+    if not arguments["trust_remote_code"]:
+        _check_modules(folder)
+    try:
+        # a folder never needs the network
+        return library.SentenceTransformer(str(folder), local_files_only=True, **arguments)
+    except Exception as error:
+        said = f"Loading the model in {folder.name!r} failed: {_first_line(error)}. {_remote_code_hint(error)}"
+        raise InvalidInputError(said.strip(), param="name") from error
+
+
+def _check_modules(folder: Path) -> None:
+    """Raise for a modules.json that names code of the folder, or files outside it: older libraries load both."""
+    try:
+        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        kinds, paths = ([str(module[key]) for module in modules] for key in ("type", "path"))
+    except (OSError, ValueError, TypeError, KeyError):
+        return  # the library says what it misses
+    root = folder.resolve()
+    inside = all((folder / path).resolve().is_relative_to(root) for path in paths)
+    if not inside or not all(kind.startswith("sentence_transformers.") for kind in kinds):
+        named = "code that is not part of sentence-transformers" if inside else "files outside the folder"
+        raise InvalidInputError(
+            f"modules.json of the model in {folder.name!r} names {named}. If you trust it, pass "
+            "trust_remote_code=True.",
+            code="E-ENCODER-CODE",
+            param="name",
+        )
+
+
+def _from_hub(library: Any, name: str, arguments: dict[str, Any]) -> tuple[Any, Path | None]:
+    """Load from the local hub cache if the model is complete there, else from the network."""
+    from huggingface_hub import constants
+
+    # A complete local copy needs no network; if it fails to load, the network is tried next.
+    attempts = [] if constants.HF_HUB_OFFLINE else [False]
+    if _cached_folder(name, arguments) is not None:
+        attempts.insert(0, True)
+    error: Exception | None = None
+    for local in attempts:
+        try:
+            if not local:
+                _ask_hub(name, arguments)
+            model = library.SentenceTransformer(name, local_files_only=local, **arguments)
+        except Exception as failure:
+            error = failure
+        else:
+            return model, _cached_folder(name, arguments)
+    reason = "the hub is switched off (HF_HUB_OFFLINE)" if error is None else _first_line(error)
+    hint = _remote_code_hint(error) or (
+        "Check the name and the network, or download the model elsewhere with `hf download NAME --local-dir FOLDER` "
+        "and pass the folder; 'minilm' needs no network."
+    )
+    raise InvalidInputError(
+        f"The model {name!r} is not in the local hub cache, and loading it failed: {reason}. {hint}", param="name"
+    ) from error
+
+
+def _ask_hub(name: str, arguments: dict[str, Any]) -> None:
+    """Raise at once if the hub is unreachable or has no such model; the library would retry."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    revision, token = arguments.get("revision"), arguments.get("token")
+    *others, last = _repositories(name)
+    for repository in others:
+        with contextlib.suppress(RepositoryNotFoundError):
+            HfApi().model_info(repository, revision=revision, token=token, timeout=_HUB_SECONDS)
+            return
+    HfApi().model_info(last, revision=revision, token=token, timeout=_HUB_SECONDS)
+
+
+def _repositories(name: str) -> list[str]:
+    return [name] if "/" in name else [f"sentence-transformers/{name}", name]
+
+
+def _cached_folder(name: str, arguments: dict[str, Any]) -> Path | None:
+    """Return the model's folder in the local hub cache, or None if it is incomplete.
+
+    For a model without modules.json the library uses mean pooling. So a missing file counts only if the
+    hub reported its absence, not if it was never requested.
+    """
+    from huggingface_hub import _CACHED_NO_EXIST, try_to_load_from_cache
+
+    folder = arguments.get("cache_folder") or os.environ.get("SENTENCE_TRANSFORMERS_HOME")
+    for repository in _repositories(name):
+        with contextlib.suppress(ValueError):  # not a valid repository name
+            modules, config = (
+                try_to_load_from_cache(repository, file, folder, arguments.get("revision"))
+                for file in ("modules.json", "config.json")
+            )
+            if isinstance(modules, str):
+                return Path(modules).parent
+            if modules is _CACHED_NO_EXIST and isinstance(config, str):
+                return Path(config).parent
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200].rstrip('.')}" if lines else type(error).__name__
+
+
+def _remote_code_hint(error: Exception | None) -> str:
+    if error is not None and "trust_remote_code" in str(error):
+        return "The model brings its own code; if you trust it, pass trust_remote_code=True."
+    return ""
+
+
+def _device(device: str) -> str:
+    """Return ``device``; for ``"auto"`` the first available of cuda, mps and cpu."""
+    import torch
+
+    if device == "auto" and not torch.cuda.is_available() and torch.backends.mps.is_available():
+        return "mps"
+    return resolve_device(device, owner=_OWNER)
+
+
+@contextlib.contextmanager
+def _quiet_loading() -> Iterator[None]:
+    """Hide the progress bar that transformers draws while it reads weights."""
+    from transformers.utils import logging as loaded
+
+    logging: Any = loaded
+    shown = logging.is_progress_bar_enabled()
+    if shown:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

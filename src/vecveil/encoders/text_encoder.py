@@ -1,4 +1,4 @@
-"""`TextEncoder`: an encoder with checks, deduplication, chunks, a cache and a progress bar."""
+"""`TextEncoder`: an encoder with checks, deduplication, chunks, a cache and a progress bar, and `load_encoder`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Protocol, final, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from vecveil.encoders.cache import EmbeddingCache, default_cache_folder
-from vecveil.encoders.loading import downloaded_folder, load_model
 from vecveil.encoders.lsa import LSA_FILE, LsaEncoder
 from vecveil.encoders.openai_compatible import OpenAICompatibleBackend, is_endpoint
-from vecveil.encoders.protocol import Advance, Backend, Encoder, checked_vectors, encode_in_batches
-from vecveil.encoders.sentence_transformer import SentenceTransformerBackend
+from vecveil.encoders.sentence_transformer import SentenceTransformerBackend, downloaded_folder, load_model
 from vecveil.errors import InvalidInputError, optional_import, wrong_type
 from vecveil.runtime import progress
 from vecveil.types import Texts
-from vecveil.validation import check_count, check_texts
+from vecveil.validation import check_count, check_texts, checked_vectors
 
+Advance = Callable[[int], None]
+"""Callback that receives the number of texts just encoded."""
 Vectors = npt.NDArray[np.float32]
 
 SAVED_OPTIONS: dict[str, type] = {
@@ -43,6 +43,56 @@ _OF_SERVERS, _OF_OBJECTS = {"dimensions"}, {"prompt", "query_prompt", "normalize
 CHUNK_SIZE = 2048
 """Texts that are sorted by length and written to the cache together."""
 _OWNER = "TextEncoder"
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """An object that maps N texts to an (N, n) array, row i for text i."""
+
+    def encode(self, texts: Sequence[str], /) -> Any:
+        """Return the vectors of ``texts``, shape (N, n)."""
+        ...
+
+
+class Backend(Protocol):
+    """One model behind a `TextEncoder`, without cache, chunks or progress bar."""
+
+    @property
+    def name(self) -> str:
+        """Name in messages and records; never a path of this machine."""
+        ...
+
+    @property
+    def precision(self) -> str:
+        """``"fp32"``, ``"bf16"``, or ``"native"`` for an encoder of unknown precision."""
+        ...
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Identifier of the vectors: equal fingerprints share a cache."""
+        ...
+
+    @property
+    def model_fingerprint(self) -> str | None:
+        """The fingerprint without the precision: the same weights and settings."""
+        ...
+
+    @property
+    def dimension(self) -> int | None:
+        """n, or None until something has been encoded."""
+        ...
+
+    def for_queries(self) -> Backend | None:
+        """Return the backend of queries where the model encodes them in another way than documents, else None."""
+        ...
+
+    def read_lengths(self, texts: Sequence[str]) -> list[int]:
+        """Return how many leading characters of each text the model reads; all of them if that is unknown."""
+        ...
+
+    def run(self, texts: list[str], advance: Advance) -> npt.NDArray[np.float32]:
+        """Return the float32 vectors of ``texts``, calling ``advance`` as they come."""
+        ...
 
 
 @final
@@ -419,7 +469,11 @@ class _CallableBackend:
 
     def run(self, texts: list[str], advance: Advance) -> npt.NDArray[np.float32]:
         """Return the checked vectors of ``texts``, batch by batch."""
-        return encode_in_batches(self._checked, texts, self._batch_size, advance)
+        parts = []
+        for start in range(0, len(texts), self._batch_size):
+            parts.append(self._checked(texts[start : start + self._batch_size]))
+            advance(len(parts[-1]))
+        return np.concatenate(parts)
 
     def _checked(self, batch: list[str]) -> npt.NDArray[np.float32]:
         vectors = checked_vectors(self._encode(batch), rows=len(batch), owner=self.name, dimension=self.dimension)
@@ -458,3 +512,49 @@ def _refuse_unknown(options: dict[str, Any], known: set[str]) -> None:
     if unknown := sorted(set(options) - known):
         listed = ", ".join(sorted(known)) or "none"
         raise InvalidInputError(f"Unknown encoder options: {', '.join(unknown)}. Known: {listed}.", param="options")
+
+
+PROBE_SENTENCES = (
+    "A dog sleeps in the sun.",
+    "A cat is lying on the warm grass.",
+    "The bank raised its interest rates again.",
+    "He sat down on the bank of the river.",
+    "Two men are playing chess in the park.",
+    "The patient was given ten milligrams a day.",
+    "Please send me the report before Friday.",
+    "The train to Vienna leaves at noon.",
+    "She does not like the new film at all.",
+    "She likes the new film very much.",
+    "Water boils at one hundred degrees.",
+    "How do I reset my password?",
+)
+
+PROBE_TOLERANCE = 0.02
+"""Largest root mean square difference of cosines of one model between precisions and servers."""
+
+
+def probe_cosines(encode: Callable[[Sequence[str]], Any], *, owner: str) -> tuple[float, ...]:
+    """Return the cosines of all pairs of the probe sentences, rounded to four digits.
+
+    They are the same for one model on any machine, in any precision and under any rotation or scale of its output,
+    and differ between models. They depend on no text of the user. ``encode`` is called once.
+    """
+    texts = list(PROBE_SENTENCES)
+    X = checked_vectors(encode(texts), rows=len(texts), owner=owner).astype(np.float64)
+    norms = np.linalg.norm(X, axis=1, keepdims=True)
+    X = X / np.where(norms > 0, norms, 1.0)
+    upper = np.triu_indices(len(X), k=1)
+    return tuple(round(float(value), 4) for value in (X @ X.T)[upper])
+
+
+def probe_distance(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the root mean square difference of two probes; infinite if their lengths differ."""
+    if len(first) != len(second):
+        return float("inf")
+    return float(np.sqrt(np.mean((np.asarray(first) - np.asarray(second)) ** 2)))
+
+
+def matches_probe(vectors: Any, probe: Sequence[float], *, owner: str) -> bool:
+    """Return whether ``vectors`` of `PROBE_SENTENCES` (12, n) come from the probe's encoder."""
+    cosines = probe_cosines(lambda _: vectors, owner=owner)
+    return probe_distance(probe, cosines) <= PROBE_TOLERANCE

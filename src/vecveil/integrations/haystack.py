@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from vecveil.encoders.protocol import checked_vectors
 from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.protector.release import KeySource, check_saved, open_policy, policy_config, saved_source, warn_plaintext
@@ -26,6 +25,7 @@ from vecveil.search import Searchable
 from vecveil.search.collection import ProtectedCollection
 from vecveil.stores.locations import is_local, public_name
 from vecveil.types import Embeddings
+from vecveil.validation import checked_vectors
 
 try:
     from haystack import Document, component, default_from_dict, default_to_dict

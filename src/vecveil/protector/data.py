@@ -12,9 +12,8 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from vecveil.concepts.annotated import checked_labels
-from vecveil.concepts.pairs import LEAST_TEXTS, WordMarks
-from vecveil.concepts.windows import SPLIT
+from vecveil.concepts.concept import checked_labels
+from vecveil.concepts.pairs import LEAST_TEXTS, SPLIT, WordMarks
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.mechanisms import Before
 from vecveil.sensitivity.subspace import Moments

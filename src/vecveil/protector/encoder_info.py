@@ -9,8 +9,14 @@ from typing import Any
 import numpy as np
 
 from vecveil.encoders import TextEncoder, load_encoder
-from vecveil.encoders.protocol import PROBE_TOLERANCE, probe_cosines, probe_distance
-from vecveil.encoders.text_encoder import SAVED_OPTIONS, load_recorded_encoder, options_for
+from vecveil.encoders.text_encoder import (
+    PROBE_SENTENCES,
+    SAVED_OPTIONS,
+    load_recorded_encoder,
+    matches_probe,
+    options_for,
+    probe_cosines,
+)
 from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.types import Embeddings
 
@@ -59,8 +65,7 @@ class EncoderInfo:
         """
         if not self.probe or "api" not in (self.precision, getattr(encoder, "precision", None)):
             return False
-        cosines = probe_cosines(encoder.encode, owner="EncoderInfo")
-        return probe_distance(self.probe, cosines) <= PROBE_TOLERANCE
+        return matches_probe(encoder.encode(list(PROBE_SENTENCES)), self.probe, owner="EncoderInfo")
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> EncoderInfo:

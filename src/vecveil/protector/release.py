@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.encoders.protocol import PROBE_SENTENCES, checked_vectors
-from vecveil.encoders.upstream_verification import matches_probe
+from vecveil.encoders.text_encoder import PROBE_SENTENCES, matches_probe
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.protector.protector import Protector, load
 from vecveil.randomness import ItemId, NoiseKey, NoiseKeys
 from vecveil.randomness.keyed import placed_source
 from vecveil.types import Embeddings
+from vecveil.validation import checked_vectors
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
-from vecveil.concepts.annotated import checked_labels
-from vecveil.concepts.folding import canonical
-from vecveil.concepts.pairs import LISTED_TEXTS, WordMarks, mark_words
-from vecveil.concepts.windows import within_window
+from vecveil.concepts.concept import checked_labels
+from vecveil.concepts.matching import canonical
+from vecveil.concepts.pairs import LISTED_TEXTS, WordMarks, mark_words, within_window
 from vecveil.encoders import load_encoder
 from vecveil.errors import InvalidInputError, unknown_name
 from vecveil.metrics import UtilityTask
@@ -176,7 +175,9 @@ def read_texts(
     if (same := concept.for_encoder(encoder)) is not concept:
         concept, matches = same, same.find(texts, min_texts=min_texts, show_progress=show)
     split = reading.long_texts == "split"
-    windows = within_window(concept, matches, encoder.read_lengths, split=split, min_texts=min_texts, owner="fit")
+    windows = within_window(
+        concept.detectors, matches, encoder.read_lengths, split=split, min_texts=min_texts, owner="fit"
+    )
     findings: Findings = {"texts": windows.matches.report()}
     if windows.report:
         findings |= {"long_texts": windows.report, "warnings": [windows.warning]}

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee
-from vecveil.concepts.folding import without_surrogates
+from vecveil.concepts.matching import without_surrogates
 from vecveil.encoders import Encoder
 from vecveil.errors import (
     IncompatibleError,

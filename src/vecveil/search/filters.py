@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.concepts.folding import without_surrogates
+from vecveil.concepts.matching import without_surrogates
 from vecveil.errors import InvalidInputError, optional_import
 
 with optional_import("A sealed index", "pyarrow", "index"):

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.concepts.folding import UNSPACED, canonical
+from vecveil.concepts.matching import UNSPACED, canonical
 from vecveil.errors import optional_import
 
 Rows = npt.NDArray[np.int64]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import random
 import re
-from collections import deque
-from collections.abc import Mapping, Sequence
+import time
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -18,14 +20,14 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from vecveil.encoders.openai_compatible import RETRIED, bearer, parse_embeddings
-from vecveil.encoders.protocol import PROBE_SENTENCES, checked_vectors
-from vecveil.encoders.upstream_verification import UpstreamVerification, matches_probe
+from vecveil.encoders.text_encoder import PROBE_SENTENCES, matches_probe
 from vecveil.errors import IncompatibleError, MissingDependencyError
 from vecveil.protector import Protector
 from vecveil.serving.errors import UpstreamError, upstream_refusal
 from vecveil.serving.logs import event
 from vecveil.serving.settings import UpstreamSettings
 from vecveil.types import Embeddings
+from vecveil.validation import checked_vectors
 from vecveil.version import __version__
 
 try:
@@ -41,8 +43,9 @@ _ERROR_BYTES = 65_536
 # Firewalls may drop idle connections silently.
 _IDLE_SECONDS = 30.0
 # A server behind a load balancer may be replaced without a failed request. Each request uses a verification twice.
-_VERIFIED_SECONDS = 60.0
-_VERIFIED_USES = 200
+_VERIFIED_SECONDS, _VERIFIED_USES = 60.0, 200
+_REFUSED_SECONDS = 30.0
+_MODELS = 64  # clients may name any number of models
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,7 +104,8 @@ class Upstream(Protocol):
 class VerifiedUpstream:
     """An upstream that is verified to serve the protector's encoder before it encodes.
 
-    A local encoder is verified once; a server's model again after a minute, 100 requests or a lost connection.
+    A local encoder is verified once; a server's model again after a minute, 100 requests or a lost connection. A
+    rejected model stays rejected for 30 seconds without a further request to the upstream.
 
     Args:
         policy: name for logs and errors.
@@ -112,17 +116,16 @@ class VerifiedUpstream:
     def __init__(self, policy: str, protector: Protector, upstream: Upstream) -> None:
         self._policy, self._protector, self._upstream = policy, protector, upstream
         self._local = isinstance(upstream, LocalUpstream)
-        self._verification = (
-            UpstreamVerification()
-            if self._local
-            else UpstreamVerification(seconds=_VERIFIED_SECONDS, uses=_VERIFIED_USES)
-        )
+        self._lasting = (math.inf, math.inf) if self._local else (_VERIFIED_SECONDS, _VERIFIED_USES)
+        self._verified: OrderedDict[str, tuple[float, float]] = OrderedDict()  # until when, uses left
+        self._refused: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._pending: dict[Hashable, asyncio.Task[None]] = {}
         self._losses = upstream.losses
 
     @property
     def verified(self) -> bool:
         """True if a model was verified since the last lost connection."""
-        return self._verification.verified
+        return bool(self._verified)
 
     async def embed(
         self, texts: Sequence[str], *, model: str, headers: Mapping[str, str], query: bool = False
@@ -135,7 +138,7 @@ class VerifiedUpstream:
         await self.ensure(model, headers)  # a retry may have reached another server
         # Longer vectors are the protector's to refuse. A local encoder may know no word of a text.
         if not self._local and np.linalg.norm(encoded.vectors, axis=1).min() < self._protector.least_norm:
-            self._verification.invalidate()
+            self._verified.clear()
             self._refuse("vectors shorter than those of the fit")
         return encoded
 
@@ -149,24 +152,50 @@ class VerifiedUpstream:
         # Policies may share an upstream, so each compares the count with the one it saw last.
         if self._losses != self._upstream.losses:
             self._losses = self._upstream.losses
-            self._verification.invalidate()
+            self._verified.clear()
+        key = model if self._upstream.takes_models else ""
+        if self._is_verified(key):
+            return
         # The credential separates clients: one with a bad key must not fail the verification of others.
-        await self._verification.ensure_async(
-            model if self._upstream.takes_models else "",
-            partial(self._verify, model, headers),
-            credential=headers.get("authorization", ""),
-        )
+        # A task belongs to its event loop, and callers may use several loops in turn.
+        pending = (asyncio.get_running_loop(), key, headers.get("authorization", ""))
+        task = self._pending.get(pending)
+        if task is None:
+            task = self._pending[pending] = asyncio.create_task(self._verify(key, model, headers))
+            task.add_done_callback(lambda done: self._finish(pending, done))
+        await asyncio.shield(task)  # a cancelled caller must not cancel it for the others
 
     def close(self) -> None:
         """Cancel pending verification requests."""
-        self._verification.close()
+        for task in self._pending.values():
+            task.cancel()
 
-    async def _verify(self, model: str, headers: Mapping[str, str]) -> None:
+    def _is_verified(self, key: str) -> bool:
+        now = time.monotonic()
+        verified_until, uses = self._verified.get(key, (-math.inf, 0.0))
+        if now < verified_until and uses > 0:
+            self._verified[key] = (verified_until, uses - 1)
+            return True
+        refused_until, sentence = self._refused.get(key, (-math.inf, ""))
+        if now < refused_until:
+            raise IncompatibleError(sentence, param="upstream")
+        return False
+
+    def _finish(self, pending: Hashable, task: asyncio.Task[None]) -> None:
+        # The result is in _verified or _refused by now; a failure of the network is retried next time.
+        del self._pending[pending]
+        if not task.cancelled():
+            task.exception()  # mark as retrieved: every caller may have given up
+
+    async def _verify(self, key: str, model: str, headers: Mapping[str, str]) -> None:
         try:
             await self._compare(model, headers)
-        except IncompatibleError:
+        except IncompatibleError as error:
             event("another encoder", level=logging.ERROR, policy=self._policy, upstream=self._upstream.name)
+            _keep(self._refused, key, (time.monotonic() + _REFUSED_SECONDS, str(error)))
             raise
+        seconds, uses = self._lasting
+        _keep(self._verified, key, (time.monotonic() + seconds, uses))
 
     async def _compare(self, model: str, headers: Mapping[str, str]) -> None:
         """Compare fingerprints, else vectors of the probe sentences, else the dimension alone."""
@@ -221,6 +250,13 @@ class VerifiedUpstream:
             "Name that encoder as the upstream, or fit a new protector.",
             param="upstream",
         )
+
+
+def _keep(results: OrderedDict[str, Any], key: str, result: Any) -> None:
+    """Store a result and drop the oldest: clients may name any number of models."""
+    results[key] = result
+    while len(results) > _MODELS:
+        results.popitem(last=False)
 
 
 @dataclass(eq=False, repr=False)

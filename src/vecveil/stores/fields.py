@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from vecveil.concepts.folding import UNSPACED
+from vecveil.concepts.matching import UNSPACED
 from vecveil.data.columns import is_number_list
 from vecveil.protector import Protector
 from vecveil.sealing.blob import SEALED_FIELD, is_blob

@@ -11,7 +11,7 @@ import vecveil
 from harness.errors import raises
 from harness.small_attacks import small_audits
 from vecveil.concepts import Concept
-from vecveil.concepts.windows import within_window
+from vecveil.concepts.pairs import within_window
 from vecveil.encoders import TextEncoder, load_encoder
 
 DRUG = Concept.from_terms("drug", ["ibuprofen", "vitamin D"])
@@ -38,7 +38,7 @@ def first(most: int) -> object:
 
 def windows(texts: Sequence[str], most: int, *, split: bool, least: int = 1) -> object:
     found = DRUG.find(texts, min_texts=1)
-    return within_window(DRUG, found, first(most), split=split, min_texts=least, owner="fit")  # type: ignore[arg-type]
+    return within_window(DRUG.detectors, found, first(most), split=split, min_texts=least, owner="fit")  # type: ignore[arg-type]
 
 
 def test_what_the_encoder_reads_is_the_text(minilm: TextEncoder) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vecveil
-from vecveil.concepts.folding import WordSplitter
+from vecveil.concepts.matching import WordSplitter
 from vecveil.concepts.pairs import FEWEST_LISTED, RELATED, mark_words
 from vecveil.metrics import SimilarityTask
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness.errors import raises
 from vecveil.encoders import Encoder, TextEncoder, as_text_encoder, load_encoder
-from vecveil.encoders.protocol import checked_vectors
+from vecveil.validation import checked_vectors
 
 
 class Lengths:

@@ -11,7 +11,7 @@ import vecveil
 from harness.errors import raises
 from harness.http_encoder import embedding_server
 from vecveil.encoders import load_encoder
-from vecveil.encoders.protocol import PROBE_SENTENCES, PROBE_TOLERANCE, probe_cosines, probe_distance
+from vecveil.encoders.text_encoder import PROBE_SENTENCES, PROBE_TOLERANCE, probe_cosines, probe_distance
 from vecveil.errors import InvalidInputError
 from vecveil.protector import EncoderInfo
 

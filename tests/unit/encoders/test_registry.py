@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.errors import raises
-from vecveil.encoders import load_encoder, loading
+from vecveil.encoders import load_encoder, sentence_transformer
 from vecveil.encoders.text_encoder import load_recorded_encoder
 from vecveil.errors import MissingDependencyError
 
@@ -45,7 +45,7 @@ def test_offline_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: Any) -> None:
         raise OSError("no route")
 
-    monkeypatch.setattr(loading, "_ask_hub", unreachable)
+    monkeypatch.setattr(sentence_transformer, "_ask_hub", unreachable)
     with raises("E-INPUT", "name"):
         load_encoder("somebody/some-model-that-is-not-cached")
 
@@ -54,7 +54,7 @@ def test_switched_off_hub_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(loading, "_ask_hub", lambda *_: pytest.fail("the hub was asked"))
+    monkeypatch.setattr(sentence_transformer, "_ask_hub", lambda *_: pytest.fail("the hub was asked"))
     with raises("E-INPUT", "name"):
         load_encoder("somebody/some-model-that-is-not-cached")
 
@@ -73,7 +73,7 @@ def test_a_cached_hub_model_needs_no_network(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_folder: Path
 ) -> None:
     cached(tiny_folder, tmp_path)
-    monkeypatch.setattr(loading, "_ask_hub", lambda *_: pytest.fail("the hub was asked"))
+    monkeypatch.setattr(sentence_transformer, "_ask_hub", lambda *_: pytest.fail("the hub was asked"))
     # On a busy machine "auto" may choose another precision for each.
     encoder = load_encoder("somebody/tiny", precision="fp32", cache=None, cache_folder=str(tmp_path))
     assert encoder.name == "somebody/tiny"

@@ -72,7 +72,7 @@ def test_an_upstream_is_verified_again_after_a_minute(same: bool) -> None:
             assert len(up.bodies) == 3
             up.answer = replaced
             later = SimpleNamespace(monotonic=lambda: time.monotonic() + 61)  # for that module alone
-            patch.setattr("vecveil.encoders.upstream_verification.time", later)
+            patch.setattr("vecveil.serving.upstreams.time", later)
             check(posted(url), same=same)
 
 
