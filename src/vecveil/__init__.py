@@ -30,7 +30,7 @@ _HOME = {
     "NoiseKeys": "vecveil.randomness",
     "ProtectedCollection": "vecveil.search.collection",
     "Protector": "vecveil.protector",
-    "Scale": "vecveil.protector.scale",
+    "Scale": "vecveil.protector.method",
     "SealedIndex": "vecveil.search",
     "Sealer": "vecveil.sealing",
     "VecveilError": "vecveil.errors",

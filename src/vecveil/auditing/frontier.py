@@ -60,8 +60,7 @@ from vecveil.metrics.utility import Sides
 from vecveil.protector import Protector
 from vecveil.protector.data import MIN_PAIRS, equal_vectors, sample
 from vecveil.protector.encoder_info import EncoderInfo
-from vecveil.protector.fitting import fit_pairs
-from vecveil.protector.texts import PairTexts
+from vecveil.protector.fitting import PairTexts, fit_pairs
 from vecveil.records.audit import FAMILIES, EncoderRecord
 from vecveil.records.frontier import AuditedLeak, FrontierCounts, FrontierPoint, FrontierRecord, Kept, Leak
 from vecveil.records.verdict import PART

@@ -19,8 +19,17 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
-from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
-from vecveil.protector.release import KeySource, check_saved, open_policy, policy_config, saved_source, warn_plaintext
+from vecveil.protector.policy import (
+    STRONGER,
+    KeySource,
+    QueryProtection,
+    ReleasePolicy,
+    check_saved,
+    open_policy,
+    policy_config,
+    saved_source,
+    warn_plaintext,
+)
 from vecveil.search import Searchable
 from vecveil.search.collection import ProtectedCollection
 from vecveil.stores.locations import is_local, public_name

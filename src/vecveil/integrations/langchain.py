@@ -21,9 +21,9 @@ import numpy as np
 
 from vecveil.errors import InvalidInputError, KeyFileError, MissingDependencyError, StoreError, wrong_type
 from vecveil.metrics.utility import unit_rows
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.protector.release import (
+from vecveil.protector.policy import (
     PolicyOptions,
+    ReleasePolicy,
     WrappedEmbedder,
     check_saved,
     open_policy,

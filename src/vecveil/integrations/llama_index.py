@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vecveil.errors import InvalidInputError, MissingDependencyError, unknown_name, wrong_type
-from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
-from vecveil.protector.release import (
+from vecveil.protector.policy import (
+    STRONGER,
     KeySource,
+    QueryProtection,
+    ReleasePolicy,
     WrappedEmbedder,
     check_saved,
     open_policy,

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.protector.release import (
+from vecveil.protector.policy import (
     PolicyOptions,
+    ReleasePolicy,
     WrappedEmbedder,
     open_policy,
     policy_arguments,

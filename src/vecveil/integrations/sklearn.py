@@ -17,8 +17,7 @@ from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependen
 from vecveil.mechanisms import Gaussian, Laplace
 from vecveil.protector import Protector, fit_labels
 from vecveil.protector.data import MIN_PAIRS
-from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
-from vecveil.protector.release import KeySource, open_policy, open_protector
+from vecveil.protector.policy import STRONGER, KeySource, QueryProtection, ReleasePolicy, open_policy, open_protector
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.validation import check_texts
 

@@ -8,10 +8,9 @@ from vecveil.protector.protector import Protector, load
 
 if TYPE_CHECKING:
     from vecveil.protector.fitting import fit, fit_labels, fit_pairs
+    from vecveil.protector.method import Scale
     from vecveil.protector.methods import METHODS, TEXT_METHODS, Aim, Candidate, Data, Method, register_method
-    from vecveil.protector.policy import ReleasePolicy
-    from vecveil.protector.release import CleanQueryWarning, PlaintextWarning, open_policy
-    from vecveil.protector.scale import Scale
+    from vecveil.protector.policy import CleanQueryWarning, PlaintextWarning, ReleasePolicy, open_policy
 
 __all__ = [
     "METHODS",
@@ -38,9 +37,8 @@ __all__ = [
 _LAZY = {
     **dict.fromkeys(("fit", "fit_labels", "fit_pairs"), "fitting"),
     **dict.fromkeys(("METHODS", "TEXT_METHODS", "Aim", "Candidate", "Data", "Method", "register_method"), "methods"),
-    "ReleasePolicy": "policy",
-    **dict.fromkeys(("CleanQueryWarning", "PlaintextWarning", "open_policy"), "release"),
-    "Scale": "scale",
+    **dict.fromkeys(("CleanQueryWarning", "PlaintextWarning", "ReleasePolicy", "open_policy"), "policy"),
+    "Scale": "method",
 }
 
 

@@ -10,11 +10,10 @@ from vecveil.errors import InvalidInputError, out_of_range, unknown_name, wrong_
 from vecveil.mechanisms import OPEN_RANGE, Before, Step
 from vecveil.metrics import NeighbourTask, RetrievalTask, SealedSearchTask, SimilarityTask, UtilityTask
 from vecveil.protector.data import Data
-from vecveil.protector.method import Candidate, Method, options_of
-from vecveil.protector.methods import METHODS, method_named
-from vecveil.protector.methods.covariance import with_wiener
+from vecveil.protector.method import KINDS, Candidate, Method, Scale, options_of
+from vecveil.protector.methods import METHODS, TEXT_METHODS
+from vecveil.protector.methods.noise import with_wiener
 from vecveil.protector.protector import Output
-from vecveil.protector.scale import KINDS, Scale
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
@@ -243,6 +242,19 @@ class FitOptions:
             return self.method, self.own
         plain = METHODS[self.method.without_map]
         return plain, plain.option_type(**{name: getattr(self.own, name) for name in plain.options})
+
+
+def method_named(name: str) -> Method:
+    """Return the method of this name that protects vectors."""
+    if isinstance(name, str) and name in TEXT_METHODS:
+        raise InvalidInputError(
+            f"Method {name!r} rewrites texts before they are encoded, and these vectors already hold the concept. Call "
+            "vecveil.fit with texts and a concept that matches them.",
+            param="method",
+        )
+    if not isinstance(name, str) or name not in METHODS:
+        raise unknown_name("fit", "method", sorted(METHODS), name)
+    return METHODS[name]
 
 
 def require_no_pairs(method: Method, scale: Scale | None) -> None:

@@ -24,8 +24,7 @@ from vecveil.errors import (
     wrong_type,
 )
 from vecveil.protector import Protector
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.protector.release import WrappedEmbedder, fitted_candidates, open_policy, warn_plaintext
+from vecveil.protector.policy import ReleasePolicy, WrappedEmbedder, fitted_candidates, open_policy, warn_plaintext
 from vecveil.runtime import progress
 from vecveil.sealing import KeyStore, Ranking, Sealer, Unsealed
 from vecveil.sealing.blob import SEALED_FIELD, VERSION, canonical_ids, decoded, key_id_of, uuid_spellings

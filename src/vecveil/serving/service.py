@@ -17,8 +17,7 @@ from vecveil.encoders import load_encoder
 from vecveil.encoders.openai_compatible import is_endpoint, split_endpoint
 from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import EncoderError, InvalidInputError, VecveilError
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.protector.release import CleanQueryWarning, open_policy
+from vecveil.protector.policy import CleanQueryWarning, ReleasePolicy, open_policy
 from vecveil.sealing import KeyStore, Sealer
 from vecveil.sealing.blob import key_id_of
 from vecveil.sealing.keystore import token_fields, typed_value

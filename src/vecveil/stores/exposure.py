@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from vecveil.errors import DataFileError
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.protector.release import Encode, WrappedEmbedder, fitted_candidates
+from vecveil.protector.policy import Encode, ReleasePolicy, WrappedEmbedder, fitted_candidates
 from vecveil.sealing.blob import SEALED_FIELD, decoded
 from vecveil.sealing.keystore import FILTER_PREFIX
 from vecveil.stores.store import Batch, VectorStore

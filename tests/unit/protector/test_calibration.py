@@ -14,10 +14,8 @@ from harness.token_data import token_data
 from vecveil.errors import CalibrationError
 from vecveil.metrics import ClassificationTask, NeighbourTask, SimilarityTask
 from vecveil.protector import Protector
-from vecveil.protector.calibration import SMALLEST_NOISE, calibrate, largest_noise
 from vecveil.protector.data import Data
-from vecveil.protector.method import Candidate
-from vecveil.protector.scale import Scale
+from vecveil.protector.method import SMALLEST_NOISE, Candidate, Scale, calibrate, largest_noise
 from vecveil.sensitivity.shapes import NoiseShape
 
 DATA = token_data(400, 32)

@@ -12,7 +12,7 @@ import pytest
 
 import vecveil
 from harness.errors import raises
-from vecveil.protector.texts import PairTexts
+from vecveil.protector.fitting import PairTexts
 from vecveil.sensitivity.subspace import cross_covariance
 
 LABELLED = [vecveil.Concept.from_labels("topic", ["sad", None] * 20), vecveil.Concept("topic", labels_column="topic")]
@@ -29,7 +29,7 @@ def test_what_needs_pairs_is_refused_for_labels_before_the_encoder_is_loaded(
     def load(*_: Any, **__: Any) -> None:
         pytest.fail("the encoder was loaded")
 
-    monkeypatch.setattr("vecveil.protector.texts.load_encoder", load)
+    monkeypatch.setattr("vecveil.protector.fitting.load_encoder", load)
     with raises("E-INPUT", next(iter(asked))):
         vecveil.fit(["a text", "another"] * 20, concept, **asked)
 

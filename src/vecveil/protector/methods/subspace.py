@@ -25,9 +25,17 @@ from scipy.sparse.csgraph import connected_components
 from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.metrics import NeighbourTask
 from vecveil.metrics.utility import UtilityRelease
-from vecveil.protector.calibration import SMALLEST_NOISE, CommonDraws, blas_threads, largest_noise, refuse_target
 from vecveil.protector.data import Data, classes_of
-from vecveil.protector.method import Aim, Candidate, Method
+from vecveil.protector.method import (
+    SMALLEST_NOISE,
+    Aim,
+    Candidate,
+    CommonDraws,
+    Method,
+    blas_threads,
+    largest_noise,
+    refuse_target,
+)
 from vecveil.runtime import progress
 from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.sensitivity.subspace import (

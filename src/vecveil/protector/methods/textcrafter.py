@@ -10,9 +10,8 @@ import numpy as np
 from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.textcrafter import TextCrafter, check_unit_rows
 from vecveil.protector.data import Data
-from vecveil.protector.method import Aim, Candidate, Method
+from vecveil.protector.method import Aim, Candidate, Method, NoiseFamily, Scale
 from vecveil.protector.methods.subspace import directions_of
-from vecveil.protector.scale import NoiseFamily, Scale
 from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.sensitivity.subspace import subspace_map
 from vecveil.textcrafter import PolicySettings, fit_pii_classifier, plain_centroids
