@@ -76,7 +76,7 @@ def _seen(stretch: str, options: dict[str, bool]) -> str:
     return next((char for char in reversed(stretch) if fold(char, **options)), "")
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(CASES, OPTIONS)
 @example((["ss"], "ß \u0301ss"), {"case_sensitive": False, "accent_sensitive": True})
 @example((["ﬁ"], "ﬁ fi FI"), {"case_sensitive": False, "accent_sensitive": True})
@@ -92,7 +92,7 @@ def test_agrees_with_trying_every_stretch(case: tuple[list[str], str], options: 
     assert found == slow_spans(terms, text, **options)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(TEXT, OPTIONS)
 def test_each_folded_character_has_its_origin(text: str, options: dict[str, bool]) -> None:
     for folded, origin in ((fold(text, **options), offsets(text, **options)), (plain(text), plain_offsets(text))):
@@ -107,7 +107,7 @@ def test_each_folded_character_has_its_origin(text: str, options: dict[str, bool
             before = char
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(TERMS, TEXT)
 def test_a_span_says_its_term(terms: list[str], text: str) -> None:
     terms = [term for term in terms if usable(term)] or ["a"]
@@ -119,7 +119,7 @@ def test_a_span_says_its_term(terms: list[str], text: str) -> None:
         assert keys[0] in keys[1:]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(TEXT)
 def test_folding_is_idempotent_and_composition_blind(text: str) -> None:
     assert fold(fold(text)) == fold(text)
@@ -130,7 +130,7 @@ def test_folding_is_idempotent_and_composition_blind(text: str) -> None:
     assert all(" " not in word and any(map(str.isalnum, word)) for word in words(canonical(text)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.text("ab cß-", min_size=1, max_size=5), min_size=1, max_size=5), st.text("ab cß-.,(", max_size=25))
 def test_removal_leaves_no_term(terms: list[str], text: str) -> None:
     terms = [term for term in terms if usable(term)] or ["a"]
@@ -140,7 +140,7 @@ def test_removal_leaves_no_term(terms: list[str], text: str) -> None:
         assert concept.detect([rest]) == [[]]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(TERMS, TEXT)
 def test_rewriting_touches_spans_only(terms: list[str], text: str) -> None:
     terms = [term for term in terms if usable(term)] or ["a"]
@@ -197,7 +197,7 @@ def tokens(text: str) -> list[int]:
     return list(minilm().encode(text, add_special_tokens=False).ids)
 
 
-@settings(max_examples=700, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from(LISTED),
     st.lists(st.tuples(st.integers(0, 20), st.sampled_from(INSERTED) | ANY), max_size=4),
@@ -238,7 +238,7 @@ def test_no_character_that_the_encoder_drops_hides_a_term() -> None:
         assert [text[span.start : span.end] for span in spans] == [text[2:-2]], hex(ord(text[4]))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(["400", "mg", "é", "ä", "x", *INSERTED, "\u2011", "’", "한", "ﾊﾞ"]), max_size=9))
 def test_no_detector_is_blind_to_what_encoders_ignore(pieces: list[str]) -> None:
     """What a pattern finds in the plain form is found in the text, and its removal takes all of it."""

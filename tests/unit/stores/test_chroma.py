@@ -146,7 +146,7 @@ def test_the_metric_of_a_collection(tmp_path: Path, metadata: Any, given: str | 
     if old and given is None:
         with contextlib.closing(sqlite3.connect(tmp_path / "chroma.sqlite3")) as file, file:
             file.execute("UPDATE collections SET config_json_str = '{}', schema_str = NULL")
-    with open_store(f"chroma:{tmp_path}#notes") as store:
+    with in_this_process(f"chroma:{tmp_path}#notes") as store:
         assert store.info().metric == metric
 
 
@@ -156,13 +156,14 @@ def test_tenants_and_databases_are_named(tmp_path: Path) -> None:
         client._admin_client.create_database("one", "acme")
         with chromadb.PersistentClient(tmp_path, tenant="acme", database="one") as other:
             other.create_collection("notes", embedding_function=None).add(ids=["a"], embeddings=[[1, 2]])
-    for open_ in (open_store, in_this_process):
+    others = ("notes?tenant=acme", "notes?database=one", "notes?tenant=acme&database=two")
+    for open_, more in ((open_store, ()), (in_this_process, others)):
         with open_(f"chroma:{tmp_path}#notes?tenant=acme&database=one") as store:
             assert store.read(["a"]).vectors.tolist() == [[1, 2]]
-        for wrong in ("notes", "notes?tenant=acme", "notes?database=one", "notes?tenant=acme&database=two"):
+        for wrong in ("notes", *more):
             with open_(f"chroma:{tmp_path}#{wrong}") as store, raises("E-STORE-NOT-FOUND") as caught:
                 store.info()
-        assert "'one'" in str(caught.value)
+    assert "'one'" in str(caught.value)
 
 
 def test_places_that_are_no_database(tmp_path: Path) -> None:
