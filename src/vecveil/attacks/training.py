@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, TrainingError
 from vecveil.io import StateFile, atomic_path
 from vecveil.runtime import Batches, import_torch, progress, resolve_device
 from vecveil.validation import check_count, check_positive, check_probability
@@ -236,6 +236,7 @@ def fit_model(
 
     Raises:
         DataFileError: the folder holds the training of another model or recipe, or a damaged one.
+        TrainingError: no epoch had a finite validation loss.
     """
     torch = import_torch()
     device = torch.device(resolve_device(recipe.device, owner="fit_model"))
@@ -279,7 +280,7 @@ def fit_model(
             ended = fit.done(recipe, 1.0) >= 1
             fit.history.append([fit.summed[0] / max(fit.summed[1], 1.0), value])
             fit.epoch, fit.step, fit.summed = fit.epoch + 1, 0, (0.0, 0.0)
-            if better := value < fit.loss or not fit.best:  # also if the first loss is NaN
+            if better := value < fit.loss:  # NaN never is
                 fit.best_epoch, fit.loss, fit.best = fit.epoch, value, weights_of(model)
             fit.finished = ended or fit.epoch - fit.best_epoch >= recipe.patience
             if file is not None:
@@ -288,7 +289,14 @@ def fit_model(
 
     for _ in progress(steps(), name, show=show_progress, unit="step"):
         pass
-    if fit.best and not keep_last:
+    if not fit.best:  # such a model would recover nothing, as if there were nothing to recover
+        raise TrainingError(
+            f"The training of {name} diverged: its validation loss was finite in none of {fit.epoch} epochs. Check the "
+            "vectors for extreme values, or leave the attack out.",
+            fit.epoch,
+            0,
+        )
+    if not keep_last:
         load_weights(model, fit.best)
     model.eval()
     return fit

@@ -97,6 +97,13 @@ def test_an_interrupted_training_comes_to_the_same_model(tmp_path, after, dropou
     assert not list(tmp_path.iterdir())
 
 
+def test_an_epoch_without_a_finite_loss_is_never_the_best():
+    losses = iter([float("nan"), 3.0, float("nan")])
+    assert _fit(_model(), validate=lambda model: next(losses)).best_epoch == 2
+    with raises("E-TRAINING"):
+        _fit(_model(), validate=lambda model: float("nan"))
+
+
 def test_control_another_seed_is_another_model():
     one, other = _model(), _model()
     _fit(one)
