@@ -52,6 +52,7 @@ from vecveil.concepts.matching import canonical, remove
 from vecveil.concepts.matching import words as words_of
 from vecveil.concepts.pairs import build_matches, within_window
 from vecveil.encoders import load_encoder
+from vecveil.encoders.text_encoder import EncoderInfo
 from vecveil.errors import ConceptError, InvalidInputError
 from vecveil.metrics import RetrievalTask, SealedSearchTask, SimilarityTask, UtilityTask
 from vecveil.metrics.estimates import Estimate
@@ -59,7 +60,6 @@ from vecveil.metrics.leakage import r_precision
 from vecveil.metrics.utility import Sides
 from vecveil.protector import Protector
 from vecveil.protector.data import MIN_PAIRS, equal_vectors, sample
-from vecveil.protector.encoder_info import EncoderInfo
 from vecveil.protector.fitting import PairTexts, fit_pairs
 from vecveil.records.audit import FAMILIES, EncoderRecord
 from vecveil.records.frontier import AuditedLeak, FrontierCounts, FrontierPoint, FrontierRecord, Kept, Leak

@@ -23,10 +23,10 @@ from vecveil.cli.tables import (
     require_matches,
 )
 from vecveil.data.writing import check_new_file
+from vecveil.encoders.text_encoder import encoder_fingerprint
 from vecveil.errors import IncompatibleError, out_of_range
 from vecveil.protector import METHODS, TEXT_METHODS, Protector, fit, fit_pairs
 from vecveil.protector.data import MIN_PAIRS
-from vecveil.protector.encoder_info import encoder_fingerprint
 from vecveil.protector.methods.text_level import Rewrite
 from vecveil.records.frontier import SEARCH_KEPT, FrontierPoint, FrontierRecord, Leak
 from vecveil.records.verdict import FIRST_CHOICE, MOST, PART

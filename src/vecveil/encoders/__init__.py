@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from vecveil.encoders.cache import CacheWarning, EmbeddingCache, default_cache_folder
 from vecveil.encoders.lsa import LsaEncoder
-from vecveil.encoders.text_encoder import Encoder, TextEncoder, as_text_encoder, load_encoder
+from vecveil.encoders.text_encoder import Encoder, EncoderInfo, TextEncoder, as_text_encoder, load_encoder
 
 __all__ = [
     "CacheWarning",
     "EmbeddingCache",
     "Encoder",
+    "EncoderInfo",
     "LsaEncoder",
     "TextEncoder",
     "as_text_encoder",

@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vecveil.protector.encoder_info import EncoderInfo
+from vecveil.encoders import EncoderInfo
 from vecveil.protector.protector import Protector, load
 
 if TYPE_CHECKING:

@@ -99,6 +99,12 @@ class Data:
         return [X for X in (self.positive, self.negative, self.background) if X is not None]
 
     @property
+    def norms(self) -> tuple[float, float]:
+        """Return the least and the largest norm of all rows."""
+        norms = np.concatenate([np.linalg.norm(X, axis=1) for X in self.arrays])
+        return float(norms.min()), float(norms.max())
+
+    @property
     def ordinary(self) -> Embeddings | None:
         """Return the background, or the negatives in its place."""
         return self.negative if self.background is None else self.background

@@ -20,11 +20,11 @@ from vecveil.concepts.concept import checked_labels
 from vecveil.concepts.matching import canonical
 from vecveil.concepts.pairs import LISTED_TEXTS, WordMarks, mark_words, within_window
 from vecveil.encoders import load_encoder
+from vecveil.encoders.text_encoder import EncoderInfo
 from vecveil.errors import CalibrationError, InvalidInputError, out_of_range, unknown_name
 from vecveil.mechanisms import OPEN_RANGE, Mechanism, Step
 from vecveil.metrics import NeighbourTask, SealedSearchTask, SimilarityTask, UtilityTask
 from vecveil.protector.data import MIN_PAIRS, Data, joined_groups, sample
-from vecveil.protector.encoder_info import EncoderInfo, norm_range
 from vecveil.protector.method import Aim, Candidate, Method, Scale, calibrate, noise_of_advantage, options_of
 from vecveil.protector.methods import METHODS, TEXT_METHODS
 from vecveil.protector.methods.subspace import leak_of_releases
@@ -258,7 +258,7 @@ def fit_data(data: Data, options: FitOptions, findings: Mapping[str, Any] | None
     options = options.of_rows(kept, whole)
     encoder = None if options.encoder is None else load_encoder(options.encoder)
     # Before the search, so that an encoder behind a failing URL costs no fit.
-    norms = norm_range(*data.arrays) if options.before.kind == "none" else ()
+    norms = data.norms if options.before.kind == "none" else ()
     info = EncoderInfo.of(encoder, norms=norms)
     clean, data = data, data.preprocessed(options.before, options.owner)
     _check_concept(data, options)

@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, Ledger
-from vecveil.encoders import TextEncoder
+from vecveil.encoders import EncoderInfo, TextEncoder
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.io import PRIVATE, PUBLIC, write_bytes
 from vecveil.mechanisms import NOTHING_BEFORE, Before, Mechanism, Step
 from vecveil.mechanisms.base import BLOCK_ROWS, BLOCK_VALUES, release_error
 from vecveil.protector import serialisation
-from vecveil.protector.encoder_info import EncoderInfo
 from vecveil.randomness import (
     ItemId,
     NoiseKey,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -250,8 +251,8 @@ def test_a_protector_with_a_foreign_array_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
+    for name in ("training", "policy_gradient"):
+        monkeypatch.delitem(sys.modules, f"vecveil.textcrafter.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match="vecveil"):
         fit(seed=5)
