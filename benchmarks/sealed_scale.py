@@ -71,7 +71,7 @@ def main() -> None:
         logging_level=logging.CRITICAL,
     )
     began = time.perf_counter()
-    parts, _ = index_parts(place, str(key), options.workers)
+    parts, _ = index_parts(place, str(key), options.workers, {})
     figures["split_s"] = time.perf_counter() - began
     actors = [ray.remote(_PartOfIndex).remote(Sealed(part)) for part in parts]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from vecveil.protector.policy import (
     warn_plaintext,
 )
 from vecveil.search import Searchable
-from vecveil.search.collection import ProtectedCollection
+from vecveil.search.collection import CollectionOptions, ProtectedCollection
 from vecveil.stores.locations import is_local, public_name
 from vecveil.types import Embeddings
 from vecveil.validation import checked_vectors
@@ -289,23 +289,15 @@ class SealedDocumentStore(_Saved):
         protector: Protector | ReleasePolicy | str | os.PathLike[str] | None = None,
         sealer: Any = None,
         *,
-        name: str | None = None,
-        candidates: int | None = None,
-        query_noise: bool = True,
-        filter_fields: Sequence[str] = (),
         key: KeySource = None,
         ledger: Ledger | str | os.PathLike[str] | None = None,
         index: Mapping[str, Any] | None = None,
+        **collection: Unpack[CollectionOptions],
     ) -> None:
         self._options = {"protector": protector, "key": key, "ledger": ledger}
         self._index = dict(index or {})
         self._database, self._sealer, self._warned = database, sealer, False
-        self._own: dict[str, Any] = {
-            "name": name,
-            "candidates": candidates,
-            "query_noise": query_noise,
-            "filter_fields": list(filter_fields),
-        }
+        self._own = collection | {"filter_fields": list(collection.get("filter_fields", ()))}
         where: Any = database.resolve_value() if isinstance(database, Secret) else database
         self.collection: Any = where
         if isinstance(where, Searchable):

@@ -25,7 +25,6 @@ from vecveil.integrations.workers import (
     batch_job,
     best_hits,
     index_parts,
-    placed_key,
     queries_in,
     run_batch,
     unsealing_anywhere,
@@ -112,8 +111,6 @@ def search_dataset(
     workers: int = 2,
     top: int = 10,
     where: Any = None,
-    column: str | None = None,
-    id_column: str | None = None,
     batch_size: int = 256,
     **options: Any,
 ) -> Any:
@@ -128,19 +125,20 @@ def search_dataset(
         location: folder that all workers see, or fsspec URL.
         seal_key: path of the key file on each worker, or ``env:NAME:PATH``.
         where: conditions on metadata, see `SealedIndex.search`.
-        column: of the vectors or texts; None takes ``embedding``, or ``text``.
-        id_column: of distinct names for the queries; None numbers them from 0.
-        options: ``encoder``, ``candidates``, ``storage_options`` and other arguments of `SealedIndex`.
+        options: ``column`` of the vectors or texts, by default ``embedding``, or ``text``; ``id_column`` of distinct
+            names for the queries, which are numbered from 0 by default; ``encoder``, ``candidates``,
+            ``storage_options`` and other arguments of `SealedIndex`.
     """
     owner = "search_dataset"
     workers = check_count(workers, owner=owner, param="workers")
-    parts, encoder = index_parts(location, placed_key(seal_key), workers, **options)
+    columns = options.pop("column", None), options.pop("id_column", None)
+    parts, encoder = index_parts(location, seal_key, workers, options)
     remote: Any = ray.remote(_PartOfIndex)
     actors = [remote.remote(Sealed(part)) for part in parts]
     tables, rows = [], 0
     try:
         for batch in ds.iter_batches(batch_size=batch_size, batch_format="pyarrow"):
-            queries = queries_in(batch, encoder, column=column, id_column=id_column, first_row=rows, owner=owner)
+            queries = queries_in(batch, encoder, columns, rows, owner)
             rows += len(batch)
             found = ray.get([actor.search.remote(Sealed((queries, top, where))) for actor in actors])
             tables.append(best_hits(found, top))

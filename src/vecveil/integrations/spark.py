@@ -13,15 +13,7 @@ from typing import Any
 from vecveil.bulk import ArrowProtection, BulkJob, Unsealing
 from vecveil.data.columns import import_pyarrow
 from vecveil.errors import optional_import, wrong_type
-from vecveil.integrations.workers import (
-    Sealed,
-    batch_job,
-    index_parts,
-    placed_key,
-    queries_in,
-    run_batch,
-    unsealing_anywhere,
-)
+from vecveil.integrations.workers import Sealed, batch_job, index_parts, queries_in, run_batch, unsealing_anywhere
 from vecveil.protector import Protector
 from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.validation import check_count
@@ -91,8 +83,6 @@ def search_dataframe(
     parts: int = 2,
     top: int = 10,
     where: Any = None,
-    column: str | None = None,
-    id_column: str | None = None,
     **options: Any,
 ) -> Any:
     """Return a DataFrame of the rows of a sealed index nearest to each query of ``df``, best first.
@@ -105,15 +95,16 @@ def search_dataframe(
     Args:
         df: DataFrame of queries: vectors (arrays of floats), or texts that ``encoder`` encodes here.
         parts: tasks; each needs the memory of its part.
-        location, seal_key, where, column, id_column, options: as of `vecveil.integrations.ray.search_dataset`.
+        location, seal_key, where, options: as of `vecveil.integrations.ray.search_dataset`.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     owner = "search_dataframe"
     parts = check_count(parts, owner=owner, param="parts")
-    opened, encoder = index_parts(location, placed_key(seal_key), parts, **options)
-    queries = queries_in(df.toArrow(), encoder, column=column, id_column=id_column, first_row=0, owner=owner)
+    columns = options.pop("column", None), options.pop("id_column", None)
+    opened, encoder = index_parts(location, seal_key, parts, options)
+    queries = queries_in(df.toArrow(), encoder, columns, 0, owner)
     work = [Sealed((part, queries, top, where)) for part in opened]
     schema = "query string, id string, score float, text string, metadata string"
     hits = df.sparkSession.range(0, len(work), 1, len(work)).mapInArrow(partial(_searched, work), schema)

@@ -143,7 +143,7 @@ class IndexPart:
         """
         index, tables = _held(self), [HITS.empty_table()]
         for name, q in zip(*queries, strict=True):
-            best = index.search(q, top=top, where=where)
+            best = index.read(index.find(q, top=top, where=where))  # other parts may have the fields of `where`
             metadata = [json.dumps(row, ensure_ascii=False) for row in best.metadata]
             columns = [name] * len(best.ids), best.ids, best.scores, best.texts, metadata
             arrays = [pa.array(values, kind.type) for values, kind in zip(columns, HITS, strict=True)]
@@ -165,7 +165,7 @@ def _held(part: IndexPart) -> SealedIndex:
 
 
 def index_parts(
-    location: str | os.PathLike[str], key: str, count: int, **options: Any
+    location: str | os.PathLike[str], key: str | os.PathLike[str], count: int, options: dict[str, Any]
 ) -> tuple[list[IndexPart], TextEncoder | None]:
     """Return at most ``count`` parts of about equal size of an index in its present state, and its opened encoder.
 
@@ -179,9 +179,10 @@ def index_parts(
     """
     place = os.fspath(location).removeprefix("sealed:")
     place = place if "://" in place else os.path.abspath(place)
+    key = placed_key(key)
     with SealedIndex(place, key, **options) as index:
         segments, encoder = index._log.current_rows(), index.encoder
-    options.pop("encoder", None)
+    options = {name: value for name, value in options.items() if name != "encoder"}
     shares: list[dict[str, bytes]] = [{} for _ in range(max(1, min(count, len(segments))))]
     for name in sorted(segments, key=lambda name: -len(segments[name])):
         min(shares, key=lambda share: sum(map(len, share.values())))[name] = segments[name]
@@ -189,14 +190,15 @@ def index_parts(
 
 
 def queries_in(
-    table: Any, encoder: TextEncoder | None, *, column: str | None, id_column: str | None, first_row: int, owner: str
+    table: Any, encoder: TextEncoder | None, columns: tuple[str | None, str | None], first_row: int, owner: str
 ) -> Queries:
     """Return the names and vectors of the queries in an Arrow table of vectors or texts.
 
     Args:
-        column: of vectors, or of texts for the encoder; None takes ``embedding`` if there is one, else ``text``.
-        id_column: of the names; None numbers the rows from ``first_row``.
+        columns: of vectors, or of texts for the encoder, and of the names. None takes ``embedding`` if there is one,
+            else ``text``, and numbers the rows from ``first_row``.
     """
+    column, id_column = columns
     column = column or ("embedding" if "embedding" in table.schema.names else "text")
     for param, name in (("column", column), ("id_column", id_column)):
         if name is not None and name not in table.schema.names:

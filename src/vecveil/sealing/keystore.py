@@ -5,7 +5,7 @@ key is the master key, by one member::
 
     {"schema": "vecveil.keys/1", "current": "2026-11", "keys": {"2026-11": "<base64 of 32 bytes>"},
      "collections": {"notes": {"uuid": "…", "encoder": "<fingerprint>", "current": "<key id>",
-                               "keys": {"<key id>": {"wrapped": "<base64>", "sealed": 65536,
+                               "keys": {"<key id>": {"wrapped": "<base64>", "sealed": 3000,
                                                      "protector": "<fingerprint>"}}}}}
 
 With a `KeyProvider`, such as a cloud KMS or `MasterKeys` of an environment variable, the file has no ``keys``: the

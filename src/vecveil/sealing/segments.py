@@ -548,9 +548,14 @@ class ProviderKeys:
 
 
 class KeySource:
-    """What the user gave as ``key``: opens the keys of an existing index, or makes those of a new one."""
+    """What the user gave as ``key``: opens the keys of an existing index, or makes those of a new one.
 
-    def __init__(self, key: Any) -> None:
+    Args:
+        name: under which a `KeyStore` notes a new index.
+    """
+
+    def __init__(self, key: Any, name: str) -> None:
+        self._name = name
         # A writer's provider may lack `unwrap`.
         provides = callable(getattr(key, "wrap", None))
         self._key: Any = key.keys if isinstance(key, Sealer) else key if provides else open_keys(key)
@@ -574,11 +579,11 @@ class KeySource:
             )
         return self._of(index)
 
-    def new(self, name: str) -> IndexKeys:
-        """Return the keys of a new index, which a `KeyStore` notes under ``name``."""
+    def new(self) -> IndexKeys:
+        """Return the keys of a new index."""
         if isinstance(self._key, KeyStore):
             # Another process may make an index of this name at the same moment: neither may have the other's key.
-            unique = f"{name} {secrets.token_hex(4)}"
+            name, unique = self._name, f"{self._name} {secrets.token_hex(4)}"
             self._key.reserve(unique, 0)
             with contextlib.suppress(InvalidInputError):  # another index has the name, or its backups have
                 self._key.rename(unique, name)

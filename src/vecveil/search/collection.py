@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,15 @@ _TEXT_WORDS = 5  # a metadata value with as many words counts as a text, for the
 _INTERRUPTED = 3  # interrupted writes in a row that do not make `add` draw an unchanged row anew
 
 
+class CollectionOptions(TypedDict, total=False):
+    """The arguments of `ProtectedCollection` that a saved pipeline of Haystack holds."""
+
+    name: str | None
+    candidates: int | None
+    query_noise: bool
+    filter_fields: Sequence[str]
+
+
 class ProtectedCollection:
     """One collection of a database, searched without letting the database read it.
 
@@ -98,36 +107,45 @@ class ProtectedCollection:
         protector: Protector | ReleasePolicy | str | os.PathLike[str] | None,
         sealer: Sealer | str | os.PathLike[str] | None = None,
         *,
-        name: str | None = None,
-        candidates: int | None = None,
-        query_noise: bool = True,
         encoder: Encoder | None = None,
         blobs: MutableMapping[str, bytes] | None = None,
-        filter_fields: Sequence[str] = (),
         generations: MutableMapping[str, int] | None = None,
         keep_text: bool = False,
+        **options: Unpack[CollectionOptions],
     ) -> None:
         if sealer is None and (blobs is not None or generations is not None):
             raise InvalidInputError("`blobs` and `generations` require `sealer`.", param="sealer")
         if sealer is not None and keep_text:
             raise InvalidInputError("With `sealer` the text is sealed. Leave out `keep_text`.", param="keep_text")
-        if name is None and sealer is not None and not isinstance(database, str):
+        if sealer is not None and not isinstance(database, str) and options.get("name") is None:
             raise InvalidInputError("Pass `name`: an open store does not name its collection.", param="name")
-        self._name = name if name is None else str(name)
         self._place = public_name(database) if isinstance(database, str) else ""
         self._moved = False
         self.database = open_store(database) if isinstance(database, str) else database
         if not isinstance(self.database, VectorStore):
             raise wrong_type(_OWNER, "database", "a VectorStore or its location", database)
-        self._policy = None if protector is None else _query_policy(open_policy(protector), query_noise)
-        self._query_noise = query_noise
+        self._policy = None if protector is None else open_policy(protector)
         self._sealer = sealer if isinstance(sealer, Sealer | None) else Sealer(sealer)
         self.keep_text, self._warned, self._metric = keep_text, False, ""
+        self._choose(**options)
+        self.encoder, self._blobs, self._generations = encoder, blobs, generations
+        self._checked = self._made = self._filled = False
+
+    def _choose(
+        self,
+        name: str | None = None,
+        candidates: int | None = None,
+        query_noise: bool = True,
+        filter_fields: Sequence[str] = (),
+    ) -> None:
+        """Take over `CollectionOptions`."""
+        self._name = name if name is None else str(name)
+        self._query_noise = query_noise
+        if self._policy is not None:
+            self._policy = _query_policy(self._policy, query_noise)
         if candidates is None:
             candidates = fitted_candidates(None if self._policy is None else self._policy.protector)
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
-        self.encoder, self._blobs, self._generations = encoder, blobs, generations
-        self._checked = self._made = self._filled = False
         self._filter_fields, self._met_fields = tuple(filter_fields), set[str]()
         token_fields(filter_fields, owner=_OWNER)
 
@@ -728,15 +746,11 @@ class ProtectedCollection:
 
     def _tokens(self, values: Mapping[str, Mapping[bytes, Any]]) -> dict[str, list[str]]:
         """Return the tokens of `_values` by field of the database."""
-        if self._sealer is None:
-            return {
-                f"{FILTER_PREFIX}{field}": [_readable_token(value) for value in some.values()]
-                for field, some in values.items()
-            }
-        # During rotation some rows have tokens under the older key.
-        keys = self.sealer.keys.read(self.name).keys if values else []
+        forms: list[Callable[[str, Any], str]] = [lambda field, value: _readable_token(value)]
+        if self._sealer is not None:  # during rotation some rows have tokens under the older key
+            forms = [key.token for key in self.sealer.keys.read(self.name).keys] if values else []
         return {
-            f"{FILTER_PREFIX}{field}": [key.token(field, value) for key in keys for value in some.values()]
+            f"{FILTER_PREFIX}{field}": [form(field, value) for form in forms for value in some.values()]
             for field, some in values.items()
         }
 

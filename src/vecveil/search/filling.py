@@ -21,7 +21,7 @@ from vecveil.runtime import progress
 from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.sealing.sealer import Unsealed
 from vecveil.search.sealed_index import SealedIndex
-from vecveil.stores.forgetting import Erasure, Reconciliation, begun, now, write_receipt
+from vecveil.stores.forgetting import Erasure, Reconciliation, begun, now
 from vecveil.stores.migrating import MigrationOptions, SourceCheck, check_source, texts_and_metadata
 from vecveil.stores.scanning import Reservoir, Sample, usable_rows
 from vecveil.stores.store import Batch, VectorStore
@@ -298,7 +298,7 @@ def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[st
     before = begun(Path(receipt), name, {one.encode("utf-8", "surrogatepass"): one for one in names})
     rows = max(before.rows, found)
     done = replace(before, finished=None, rows=rows, absent=min(before.absent, len(names) - found))
-    write_receipt(receipt, done)
+    done.save(receipt)
     index.forget(names)
     index.refresh()
     if left := len(set(index.ids()).intersection(names)):
@@ -315,5 +315,5 @@ def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[st
         verified=(f"The ids of all {index.count():,} rows of the index were read again: none is on the list.",),
         remains=tuple(REMAINS),
     )
-    write_receipt(receipt, done)
+    done.save(receipt)
     return done

@@ -8,20 +8,23 @@ commit that read a row before it was forgotten is never published after. docs/se
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import os
 import re
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from vecveil.encoders.cache import default_cache_folder
 from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, SealingError, StoreError
 from vecveil.io import LockedError, atomic_path, locked
@@ -43,6 +46,7 @@ from vecveil.sealing.segments import (
 )
 from vecveil.search.state import NewVectors, ReencodedSegment, Snapshot, check_texts_there, hashes_of, load
 from vecveil.search.storage import Storage, new_name
+from vecveil.validation import check_positive
 
 _OWNER = "SealedIndex"
 _MARK = "index.json"
@@ -61,6 +65,33 @@ _PATIENCE = 1.0, 10.0  # least and most seconds for which a missing object is lo
 T = TypeVar("T")
 
 
+class StorageOptions(TypedDict, total=False):
+    """The arguments of `SealedIndex` that concern its storage."""
+
+    max_staleness: float
+    trusted_state: str | os.PathLike[str] | None
+    cache: str | os.PathLike[str] | None
+    storage_options: Mapping[str, Any] | None
+    exclusive: bool
+
+
+@dataclass(frozen=True)
+class StorageSettings:
+    """`StorageOptions` with their defaults."""
+
+    max_staleness: float = 2.0
+    trusted_state: str | os.PathLike[str] | None = None
+    cache: str | os.PathLike[str] | None = None
+    storage_options: Mapping[str, Any] | None = None
+    exclusive: bool = False
+
+    def open(self, location: str) -> Storage:
+        """Return the storage of an index."""
+        folder = Path(self.cache) if self.cache is not None else default_cache_folder().parent / "index"
+        place = hashlib.sha256(location.encode()).hexdigest()[:24]
+        return Storage(location, cache=folder / place, options=self.storage_options)
+
+
 class SegmentLog:
     """Appends and commits of one process to one index; see `SealedIndex` for the arguments.
 
@@ -76,18 +107,15 @@ class SegmentLog:
         self,
         location: str,
         source: KeySource,
-        storage: Storage,
+        settings: StorageSettings,
         *,
-        name: str,
         precision: str,
         encoder: TextEncoder | None,
-        max_staleness: float,
-        trusted_state: Path | None,
-        exclusive: bool,
     ) -> None:
-        self.location, self.storage, self.precision = location, storage, precision
-        self._source, self._name, self.encoder = source, name, encoder
-        self._staleness, self._trusted, self._exclusive = max_staleness, trusted_state, exclusive
+        self.location, self.storage, self.precision = location, settings.open(location), precision
+        self._source, self.encoder, self._exclusive = source, encoder, settings.exclusive
+        self._staleness = check_positive(settings.max_staleness, owner=_OWNER, param="max_staleness", allow_zero=True)
+        self._trusted = None if settings.trusted_state is None else Path(settings.trusted_state)
         self.keys: IndexKeys | None = None
         self.snapshot: Snapshot | None = None
         self.dimension: int | None = None
@@ -255,7 +283,7 @@ class SegmentLog:
     def made(self) -> IndexKeys:
         """Return the keys of the index, which is made if it is not there."""
         if not self.exists():
-            keys = self._source.new(self._name)
+            keys = self._source.new()
             mark = json.dumps({"schema": _SCHEMA, "uuid": str(keys.uuid)}) + "\n"
             try:
                 self.storage.create(_MARK, mark.encode())

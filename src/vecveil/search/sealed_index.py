@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import threading
@@ -10,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from vecveil.encoders import Encoder, load_encoder
-from vecveil.encoders.cache import default_cache_folder
 from vecveil.encoders.text_encoder import TextEncoder, as_text_encoder
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wrong_type
 from vecveil.sealing.blob import check_range, metadata_json
@@ -26,19 +24,11 @@ from vecveil.sealing.sealer import Ranking, Unsealed
 from vecveil.sealing.segments import PRECISIONS, KeySource, encode_vectors
 from vecveil.search import check_fields
 from vecveil.search.filters import MetadataTable, Where, check_where, compared_fields
-from vecveil.search.log import SegmentLog
+from vecveil.search.log import SegmentLog, StorageOptions, StorageSettings
 from vecveil.search.scan import WordCounts, scores
 from vecveil.search.state import LoadedSegment, Snapshot
-from vecveil.search.storage import Storage
 from vecveil.types import Embeddings
-from vecveil.validation import (
-    check_count,
-    check_embeddings,
-    check_exact,
-    check_positive,
-    check_same_length,
-    check_texts,
-)
+from vecveil.validation import check_count, check_embeddings, check_exact, check_same_length, check_texts
 
 Mode = Literal["vectors", "hybrid"]
 Selection = tuple[LoadedSegment, npt.NDArray[np.bool_]]
@@ -64,7 +54,7 @@ class SealedIndex:
         precision: of the vectors of a new index: ``float16``, or ``int8`` with one scale a row. An existing index keeps
             its own.
         candidates: rows that the codes propose to exact ranking.
-        max_staleness: seconds until a search looks for what other processes have written.
+        max_staleness (2): seconds until a search looks for what other processes have written.
         trusted_state: path of a small file outside of the storage. With it a storage that withholds the newest writes
             from everybody is noticed.
         cache: folder for encrypted copies of remote segments.
@@ -97,11 +87,7 @@ class SealedIndex:
         name: str | None = None,
         precision: str = "float16",
         candidates: int = 200,
-        max_staleness: float = 2.0,
-        trusted_state: str | os.PathLike[str] | None = None,
-        cache: str | os.PathLike[str] | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        exclusive: bool = False,
+        **storage: Unpack[StorageOptions],
     ) -> None:
         if not isinstance(location, str | os.PathLike):
             raise wrong_type(_OWNER, "location", "a folder or an fsspec URL", location)
@@ -114,19 +100,8 @@ class SealedIndex:
             )
         self.create = create
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
-        place = hashlib.sha256(self.location.encode()).hexdigest()[:24]
-        folder = Path(cache) if cache is not None else default_cache_folder().parent / "index"
-        self._log = SegmentLog(
-            self.location,
-            KeySource(key),
-            Storage(self.location, cache=folder / place, options=storage_options),
-            name=name or self.location,
-            precision=precision,
-            encoder=_encoder(encoder),
-            max_staleness=check_positive(max_staleness, owner=_OWNER, param="max_staleness", allow_zero=True),
-            trusted_state=None if trusted_state is None else Path(trusted_state),
-            exclusive=exclusive,
-        )
+        source, settings = KeySource(key, name or self.location), StorageSettings(**storage)
+        self._log = SegmentLog(self.location, source, settings, precision=precision, encoder=_encoder(encoder))
         # Of the segments that are loaded; dropped with them. Many threads may need one at once, and one builds it.
         self._building = threading.Lock()
         self._tables: WeakKeyDictionary[LoadedSegment, MetadataTable] = WeakKeyDictionary()

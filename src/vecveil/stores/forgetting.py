@@ -9,10 +9,10 @@ import struct
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from vecveil.errors import KeyFileError, StoreError
 from vecveil.records.reading import Count, Record
 from vecveil.runtime import progress
 from vecveil.sealing import Sealer
-from vecveil.sealing.blob import SEALED_FIELD, SqliteBlobs, canonical_ids, decoded
+from vecveil.sealing.blob import HEADER_BYTES, NONCE_END, SEALED_FIELD, SqliteBlobs, canonical_ids, decoded
 from vecveil.stores.fields import leaves
 from vecveil.stores.store import Batch, VectorStore
 from vecveil.validation import check_texts
@@ -129,22 +129,28 @@ def reconcile(
     return Reconciliation(rows, tuple(gone), tuple(name for key, name in sources.items() if key not in met))
 
 
+class ForgetOptions(TypedDict, total=False):
+    """The options of `forget`, which describes them."""
+
+    sealer: Sealer | None
+    collection: str | None
+    blobs: MutableMapping[str, bytes] | None
+    generations: MutableMapping[str, int] | None
+    cache: str | os.PathLike[str] | None
+    texts: Sequence[str]
+    ledger: Ledger | None
+    compact: bool
+    batch: int
+    show_progress: bool | None
+
+
 def forget(
     store: VectorStore,
     ids: Iterable[str],
     receipt: str | os.PathLike[str],
     *,
     name: str,
-    sealer: Sealer | None = None,
-    collection: str | None = None,
-    blobs: MutableMapping[str, bytes] | None = None,
-    generations: MutableMapping[str, int] | None = None,
-    cache: str | os.PathLike[str] | None = None,
-    texts: Sequence[str] = (),
-    ledger: Ledger | None = None,
-    compact: bool = True,
-    batch: int = 1000,
-    show_progress: bool | None = None,
+    **options: Unpack[ForgetOptions],
 ) -> Erasure:
     """Delete the rows of ``ids`` in the store, its separate blobs and the embedding cache, and write a receipt.
 
@@ -154,6 +160,8 @@ def forget(
     Args:
         receipt: file of the `Erasure`, written before the first deletion and after the last check.
         name: public name of the store, for the receipt.
+
+    Options:
         sealer, collection: open the rows' blobs, whose texts name the embeddings to delete from the cache.
         blobs: separate store of sealed blobs.
         generations: the numbers by id of a `ProtectedCollection`. They open its blobs, and are raised for ``ids``, so
@@ -161,75 +169,59 @@ def forget(
         cache: folder of the embedding cache (`vecveil.encoders.cache.default_cache_folder`); its entries are found by
             text: those of sealed rows, of readable rows where no ``sealer`` is given, and ``texts``.
         ledger: counted and left as it is; see `TOMBSTONES`.
-        compact: let the database overwrite what it keeps of deleted rows, which may rewrite the whole collection.
+        compact (True): let the database overwrite what it keeps of deleted rows, which may rewrite the collection.
+        batch (1000): rows per read.
 
     Raises:
         StoreError: the store does not answer, the receipt is of another list or store, or ids are there after all.
     """
-    listed = _by_key(ids)
-    matched = _find(store, listed, sealer is not None, batch, show_progress)
-    apart: MutableMapping[str, bytes] = {} if blobs is None else blobs
-    of_blobs = [spelt for key, spelt in _spelt(apart) if key in listed]
-    sealed_rows = [(name, blob) for name, blob in zip(matched.ids, matched.blobs, strict=True) if blob]
-    sealed_rows += [(spelt, bytes(apart[spelt])) for spelt in of_blobs]
-    opened = _opened(sealed_rows, matched, sealer, collection, generations)
-    known = list(dict.fromkeys([*texts, *matched.texts, *opened]))
+    run = _Forgetting(store, _by_key(ids), **options)
+    run.find()
+    known = list(dict.fromkeys([*run.texts, *run.readable, *run.opened()]))
+    cache, listed = run.cache, run.listed
     before = begun(Path(receipt), name, listed)
     # A killed run has deleted some already: its counts stay.
     done = replace(
         before,
         finished=None,
-        rows=max(before.rows, len(matched.ids)),
-        blobs=None if blobs is None else max(before.blobs or 0, len(of_blobs)),
+        rows=max(before.rows, len(run.ids)),
+        blobs=None if run.blobs is None else max(before.blobs or 0, len(run.of_blobs)),
         cached=None if cache is None else max(before.cached or 0, matching_texts(cache, known)),
-        unmatched=max(before.unmatched, 0 if cache is None else len(matched.without_text)),
-        released=None if ledger is None else _released(ledger, listed, matched.ids),
+        unmatched=max(before.unmatched, 0 if cache is None else len(run.without_text)),
+        released=None if run.ledger is None else _released(run.ledger, listed, run.ids),
+        # Not the number of rows: of two spellings of a UUID each may have one.
+        absent=min(before.absent, len(listed) - len(set(_keys(run.ids)))),
     )
-    # Not the number of rows: of two spellings of a UUID each may have one.
-    done = replace(done, absent=min(before.absent, len(listed) - len(set(_keys(matched.ids)))))
-    write_receipt(receipt, done)
-    nonces = [bytes(apart[spelt][9:21]) for spelt in of_blobs[:_SEARCHED]]
+    done.save(receipt)
     if cache is not None:
         matching_texts(cache, known, delete=True)
-    # Rows before blobs, so that a search meets no row without its blob; the texts of rows are read by now.
-    store.delete(matched.ids)
-    for spelt in of_blobs:
-        del apart[spelt]
-    raised: dict[str, int] = {}
-    if generations is not None:
-        # After the rows: those that a killed run left must open when it is repeated.
-        raised = {spelt: generations[spelt] + 1 for key, spelt in _spelt(generations) if key in listed}
-        generations.update(raised)
-    if isinstance(blobs, SqliteBlobs):
-        blobs.compact()
-    if compact and done.rows:  # after an interruption too
+    raised = run.delete()
+    if run.compact and done.rows:  # after an interruption too
         done = replace(done, compacted=store.compact() or done.compacted)
-    left, others = _read_again(matched, store, listed, batch, show_progress)
-    left += sum(key in listed for key, _ in _spelt(apart))
+    left, others = run.read_again()
     left += 0 if cache is None else matching_texts(cache, known)
     if left:
-        write_receipt(receipt, replace(done, unverified=("Ids of the list were there again after their deletion.",)))
+        replace(done, unverified=("Ids of the list were there again after their deletion.",)).save(receipt)
         said = "The store still has some ids of the list. Stop the program that writes them, and repeat the command."
         raise StoreError(said, code="E-STORE-DATABASE", param="store")
-    traces, notes = _traces(matched, nonces, store, blobs)
-    if others != matched.others:
-        notes.append(f"Other rows changed meanwhile: {matched.others:,} before, {others:,} after.")
+    traces, notes = run.search_files()
+    if others != run.others:
+        notes.append(f"Other rows changed meanwhile: {run.others:,} before, {others:,} after.")
     read = f"All {others:,} rows of the store, which are those that it counts and lists, were read again"
     verified = [f"{read}: none has an id of the list."]
-    verified += [] if blobs is None else ["No separate blob has an id of the list."]
+    verified += [] if run.blobs is None else ["No separate blob has an id of the list."]
     verified += [] if cache is None else ["The embedding cache has none of the texts."]
-    interrupted = before.rows - len(matched.ids) if before.rows > len(matched.ids) else 0
-    if interrupted:
-        notes.append(f"{interrupted:,} rows were deleted by an earlier run: the files were not searched for theirs.")
+    if (earlier := before.rows - len(run.ids)) > 0:
+        notes.append(f"{earlier:,} rows were deleted by an earlier run: the files were not searched for theirs.")
     if done.unmatched:
         notes.append(f"{done.unmatched:,} rows had no readable text: the embedding cache may hold theirs (--texts).")
     if cache is not None and any(Path(cache).glob("*.damaged-*")):
         notes.append("Damaged files of the embedding cache, set aside earlier, were not searched: remove them.")
-    sealed = sealer is not None or blobs is not None or matched.sealed
+    sealed = run.sealer is not None or run.blobs is not None or run.sealed
     done = replace(
         done,
         finished=now(),
-        searched=None if traces is None else matched.searched,
+        searched=None if traces is None else run.searched,
         traces=traces,
         verified=tuple(verified),
         unverified=tuple(notes),
@@ -240,107 +232,124 @@ def forget(
             *([GENERATIONS] if raised else []),
         ),
     )
-    write_receipt(receipt, done)
+    done.save(receipt)
     return done
 
 
 @dataclass
-class _MatchedRows:
-    """The rows of the listed ids, as the store spells them."""
+class _Forgetting:
+    """One run of `forget`: the listed ids by key, the options, and the rows of the ids, as the store spells them."""
 
-    ids: list[str] = field(default_factory=list)
-    blobs: list[bytes] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    traces: list[bytes] = field(default_factory=list)  # of the first `searched` rows
-    searched: int = 0
-    without_text: set[bytes] = field(default_factory=set)  # keys of the rows
-    others: int = 0
-    sealed: bool = False
+    store: VectorStore
+    listed: dict[bytes, str]
+    sealer: Sealer | None = None
+    collection: str | None = None
+    blobs: MutableMapping[str, bytes] | None = None
+    generations: MutableMapping[str, int] | None = None
+    cache: str | os.PathLike[str] | None = None
+    texts: Sequence[str] = ()
+    ledger: Ledger | None = None
+    compact: bool = True
+    batch: int = 1000
+    show_progress: bool | None = None
+    ids: list[str] = field(default_factory=list, init=False)
+    of_rows: list[bytes] = field(default_factory=list, init=False)  # blobs in the rows, empty where there are none
+    of_blobs: list[str] = field(default_factory=list, init=False)  # ids of separate blobs
+    readable: list[str] = field(default_factory=list, init=False)
+    without_text: set[bytes] = field(default_factory=set, init=False)  # keys of the rows
+    traces: list[bytes] = field(default_factory=list, init=False)  # of the first `searched` rows
+    searched: int = field(default=0, init=False)
+    others: int = field(default=0, init=False)
+    sealed: bool = field(default=False, init=False)
 
+    def find(self) -> None:
+        """Read the whole store for the rows of the ids."""
+        for part in _rows(self.store, self.batch, "find", self.show_progress):
+            at = [i for i, key in enumerate(_keys(part.ids)) if key in self.listed]
+            self.others += len(part) - len(at)
+            rows = part.rows(at)
+            self.ids += rows.ids
+            self.of_rows += [decoded(fields.get(SEALED_FIELD)) for fields in rows.fields]
+            for key, fields in zip(_keys(rows.ids), rows.fields, strict=True):
+                strings = [text for name, text in leaves(fields) if isinstance(text, str) and name != SEALED_FIELD]
+                self.sealed = self.sealed or SEALED_FIELD in fields
+                # Strings beside a blob are not its text, and the database may have put another row's there.
+                if strings and self.sealer is None and SEALED_FIELD not in fields:
+                    self.readable += strings
+                else:
+                    self.without_text.add(key)
+            if searched := rows.rows(range(min(len(rows), _SEARCHED - self.searched))):
+                self.traces += traces_of(searched)
+                self.searched += len(searched)
+        self.of_blobs = [spelt for key, spelt in _spelt(self.blobs or ()) if key in self.listed]
 
-def _find(store: VectorStore, listed: dict[bytes, str], sealing: bool, batch: int, show: bool | None) -> _MatchedRows:
-    matched = _MatchedRows()
-    for part in _rows(store, batch, "find", show):
-        at = [i for i, key in enumerate(_keys(part.ids)) if key in listed]
-        matched.others += len(part) - len(at)
-        rows = part.rows(at)
-        matched.ids += rows.ids
-        matched.blobs += [decoded(fields.get(SEALED_FIELD)) for fields in rows.fields]
-        for key, fields in zip(_keys(rows.ids), rows.fields, strict=True):
-            strings = [text for name, text in leaves(fields) if isinstance(text, str) and name != SEALED_FIELD]
-            matched.sealed = matched.sealed or SEALED_FIELD in fields
-            # Strings beside a blob are not its text, and the database may have put another row's there.
-            if strings and not sealing and SEALED_FIELD not in fields:
-                matched.texts += strings
-            else:
-                matched.without_text.add(key)
-        if searched := rows.rows(range(min(len(rows), _SEARCHED - matched.searched))):
-            matched.traces += traces_of(searched)
-            matched.searched += len(searched)
-    return matched
+    def opened(self) -> Iterator[str]:
+        """Yield the texts of blobs that open, and strike their rows from those without one."""
+        blobs = [(name, blob) for name, blob in zip(self.ids, self.of_rows, strict=True) if blob]
+        blobs += [(spelt, bytes((self.blobs or {})[spelt])) for spelt in self.of_blobs]
+        if not blobs or self.sealer is None or self.collection is None:
+            return
+        ids, numbers = [name for name, _ in blobs], None
+        if self.generations is not None:
+            by_key = {key: self.generations[spelt] for key, spelt in _spelt(self.generations)}
+            numbers = [by_key.get(key, 0) for key in _keys(ids)]
+        sealed: Any = {"ids": ids, "collection": self.collection, "generations": numbers, "on_invalid": "skip"}
+        try:
+            rows = self.sealer.unseal([blob for _, blob in blobs], **sealed)
+        except KeyFileError as error:
+            if error.code != "E-SEAL-COLLECTION":  # an erased key: nothing opens
+                raise
+            return
+        for key, text in zip(_keys(rows.ids), rows.texts, strict=True):
+            if text is not None:
+                self.without_text.discard(key)
+                yield text
 
+    def delete(self) -> bool:
+        """Delete rows and blobs, and raise the numbers of the ids; return whether there were numbers."""
+        # Rows before blobs, so that a search meets no row without its blob; the texts of rows are read by now.
+        self.store.delete(self.ids)
+        if self.blobs is not None:
+            self.traces += [bytes(self.blobs[spelt][HEADER_BYTES:NONCE_END]) for spelt in self.of_blobs[:_SEARCHED]]
+            for spelt in self.of_blobs:
+                del self.blobs[spelt]
+        raised: dict[str, int] = {}
+        if self.generations is not None:
+            # After the rows: those that a killed run left must open when it is repeated.
+            spelt_ids = [spelt for key, spelt in _spelt(self.generations) if key in self.listed]
+            raised = {spelt: self.generations[spelt] + 1 for spelt in spelt_ids}
+            self.generations.update(raised)
+        if isinstance(self.blobs, SqliteBlobs):
+            self.blobs.compact()
+        return bool(raised)
 
-def _opened(
-    sealed_rows: Sequence[tuple[str, bytes]],
-    matched: _MatchedRows,
-    sealer: Sealer | None,
-    collection: str | None,
-    generations: Mapping[str, int] | None,
-) -> Iterator[str]:
-    """Yield the texts that open, and strike their rows from those without one."""
-    if not sealed_rows or sealer is None or collection is None:
-        return
-    ids, numbers = [name for name, _ in sealed_rows], None
-    if generations is not None:
-        by_key = {key: generations[spelt] for key, spelt in _spelt(generations)}
-        numbers = [by_key.get(key, 0) for key in _keys(ids)]
-    try:
-        rows = sealer.unseal(
-            [blob for _, blob in sealed_rows], ids=ids, collection=collection, generations=numbers, on_invalid="skip"
-        )
-    except KeyFileError as error:
-        if error.code != "E-SEAL-COLLECTION":  # an erased key: nothing opens
-            raise
-        return
-    for key, text in zip(_keys(rows.ids), rows.texts, strict=True):
-        if text is not None:
-            matched.without_text.discard(key)
-            yield text
+    def read_again(self) -> tuple[int, int]:
+        """Return the number of listed rows and blobs, and of other rows, that a new connection to the store reads."""
+        self.store.close()
+        left = others = 0
+        for part in _rows(self.store, self.batch, "verify", self.show_progress):
+            here = sum(key in self.listed for key in _keys(part.ids))
+            left, others = left + here, others + len(part) - here
+        return left + sum(key in self.listed for key, _ in _spelt(self.blobs or ())), others
 
-
-def _read_again(
-    matched: _MatchedRows, store: VectorStore, listed: dict[bytes, str], batch: int, show: bool | None
-) -> tuple[int, int]:
-    """Return the number of listed and of other rows that a new connection to the store reads."""
-    store.close()
-    again, others = 0, 0
-    for part in _rows(store, batch, "verify", show):
-        left = sum(key in listed for key in _keys(part.ids))
-        again, others = again + left, others + len(part) - left
-    return again, others
-
-
-def _traces(
-    matched: _MatchedRows, nonces: list[bytes], store: VectorStore, blobs: MutableMapping[str, bytes] | None
-) -> tuple[int | None, list[str]]:
-    """Return the number of files with bytes of deleted rows, and what was not searched."""
-    try:
-        paths = store.files()
-    except StoreError:
-        return None, ["The database is a server: what its files keep of deleted rows is unknown."]
-    if isinstance(blobs, SqliteBlobs):
-        paths += blobs.files()
-    traces = [*matched.traces, *nonces]
-    holding = files_with(paths, traces) if traces else []
-    notes = []
-    if unsearched := len(matched.ids) - matched.searched:
-        notes.append(f"The files were not searched for the bytes of {unsearched:,} of the deleted rows.")
-    if holding:
-        notes.append(
-            f"{len(holding):,} files of the database still hold bytes of deleted rows, or of rows equal to them. Copy "
-            "the collection to a new one and remove this one where the database cannot overwrite them."
-        )
-    return len(holding), notes
+    def search_files(self) -> tuple[int | None, list[str]]:
+        """Return the number of files with bytes of deleted rows, and what was not searched."""
+        try:
+            paths = self.store.files()
+        except StoreError:
+            return None, ["The database is a server: what its files keep of deleted rows is unknown."]
+        if isinstance(self.blobs, SqliteBlobs):
+            paths += self.blobs.files()
+        holding = files_with(paths, self.traces) if self.traces else []
+        notes = []
+        if unsearched := len(self.ids) - self.searched:
+            notes.append(f"The files were not searched for the bytes of {unsearched:,} of the deleted rows.")
+        if holding:
+            notes.append(
+                f"{len(holding):,} files of the database still hold bytes of deleted rows, or of rows equal to them. "
+                "Copy the collection to a new one and remove this one where the database cannot overwrite them."
+            )
+        return len(holding), notes
 
 
 def _released(ledger: Ledger, listed: dict[bytes, str], spelt: Sequence[str]) -> int:
@@ -391,11 +400,6 @@ def begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
         said = "The receipt file belongs to another list or store. Name another file with `receipt`."
         raise StoreError(said, code="E-STORE-STATE", param="receipt")
     return before
-
-
-def write_receipt(path: str | os.PathLike[str], receipt: Erasure) -> None:
-    """Write the receipt as JSON."""
-    receipt.save(path)
 
 
 def now() -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -268,6 +268,20 @@ class Migration:
         return {**record, "resumed": self.resumed, "verification": self.verification.to_record()}
 
 
+class RunOptions(TypedDict, total=False):
+    """The options that `migrate` and `verify_migration` share.
+
+    Attributes:
+        batch: rows to read and write at once; 1000 by default.
+        sealer: for `MigrationOptions.seal`; the collection in its key store has the destination's public name.
+        show_progress: None shows bars on a terminal.
+    """
+
+    batch: int
+    sealer: Sealer | None
+    show_progress: bool | None
+
+
 def migrate(
     source: VectorStore,
     dest: VectorStore,
@@ -276,10 +290,8 @@ def migrate(
     *,
     names: tuple[str, str],
     options: MigrationOptions | None = None,
-    batch: int = 1000,
-    sealer: Sealer | None = None,
     on_checked: Callable[[SourceCheck], None] | None = None,
-    show_progress: bool | None = None,
+    **running: Unpack[RunOptions],
 ) -> Migration:
     """Copy ``source`` to ``dest`` with every vector protected as a document of ``policy``, and verify the copy.
 
@@ -289,8 +301,6 @@ def migrate(
 
     Args:
         names: public names of both stores, kept in the state file.
-        batch: rows to read and write at once.
-        sealer: for `MigrationOptions.seal`; the collection in its key store has the destination's public name.
         on_checked: called with the check of the source before anything is written, but not on resuming.
 
     Raises:
@@ -298,8 +308,7 @@ def migrate(
             or the source has rows that cannot be copied.
         IncompatibleError, LedgerCapError: the protector does not fit the source, or the ledger allows no release.
     """
-    check_count(batch, owner=_OWNER, param="batch")
-    options = options or MigrationOptions()
+    options, sealer = options or MigrationOptions(), running.get("sealer")
     if options.seal != (sealer is not None):
         raise InvalidInputError("Pass `sealer` and MigrationOptions(seal=True) together.", param="sealer")
     if options.filter_fields and not options.seal:
@@ -314,11 +323,11 @@ def migrate(
         )
     if names[0] == names[1]:
         raise StoreError("`dest` is the source itself. Name another destination.", param="dest")
-    with _run(source, dest, state_file, batch, show_progress, sealer) as run:
+    with _run(source, dest, state_file, **running) as run:
         dest = run.dest
         state = read_state(state_file)
         if state is None:
-            check = check_source(source, protector, options, run.batch, show_progress)
+            check = check_source(source, protector, options, run.batch, run.show_progress)
             if policy.rewrites_texts and _text_field(check.withheld) is None:
                 raise InvalidInputError(
                     "The protector rewrites texts, and `source` has not exactly one field of texts. Add the texts to a "
@@ -373,9 +382,7 @@ def verify_migration(
     state_file: Path,
     *,
     names: tuple[str, str],
-    batch: int = 1000,
-    sealer: Sealer | None = None,
-    show_progress: bool | None = None,
+    **running: Unpack[RunOptions],
 ) -> Migration:
     """Verify that ``dest`` still holds the rows of the finished migration in ``state_file``.
 
@@ -384,7 +391,7 @@ def verify_migration(
     Raises:
         StoreError: no finished migration of these stores, or a store does not answer.
     """
-    with _run(source, dest, state_file, batch, show_progress, sealer) as run:
+    with _run(source, dest, state_file, **running) as run:
         state = read_state(state_file)
         if state is None or (state.source, state.dest) != names or not state.copied:
             raise StoreError(
@@ -393,7 +400,7 @@ def verify_migration(
                 "finish the migration with the same command.",
                 param="state",
             )
-        if state.sealed is not None and sealer is None:
+        if state.sealed is not None and run.sealer is None:
             raise StoreError(
                 "The copy is sealed, and its blobs cannot be verified without their key. Give the key "
                 "file with --seal-key.",
@@ -406,19 +413,14 @@ def verify_migration(
 
 @contextlib.contextmanager
 def _run(
-    source: VectorStore | None,
-    dest: VectorStore,
-    state_file: Path,
-    batch: int,
-    show_progress: bool | None,
-    sealer: Sealer | None,
+    source: VectorStore | None, dest: VectorStore, state_file: Path, **running: Unpack[RunOptions]
 ) -> Iterator[_Run]:
     """Lock the state file and open the destination, in a subprocess if its database requires that."""
     with locked(state_file), contextlib.ExitStack() as stack:
         apart = dest.apart()
         if apart is not dest:
             stack.enter_context(apart)
-        yield _Run(source, apart, state_file, batch, show_progress, sealer)
+        yield _Run(source, apart, state_file, **running)
 
 
 @dataclass
@@ -428,10 +430,13 @@ class _Run:
     source: VectorStore | None
     dest: VectorStore
     state_file: Path
-    batch: int
-    show_progress: bool | None
-    sealer: Sealer | None
+    batch: int = 1000
+    sealer: Sealer | None = None
+    show_progress: bool | None = None
     state: MigrationState = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_count(self.batch, owner=_OWNER, param="batch")
 
     def progress(self, batches: Iterator[Batch], description: str, rows: int) -> Iterator[Batch]:
         total = -(-rows // self.batch)
