@@ -14,7 +14,6 @@ import argparse
 import itertools
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `research` is not installed
@@ -98,34 +97,28 @@ def _short(counts: str) -> str:
 
 
 def _claims(findings: list[dict[str, str]]) -> list[str]:
-    """Return a table for each paper: each claim, its place, the verdict, our comparisons and the paper's own.
+    """Return a table for each paper: each claim, its place, our verdicts with their comparisons, and the paper's own.
 
-    Further readings of one claim, and its repetition with a different concept, stand in rows below it.
+    Further readings of a claim, and its repetition with a different concept, stand in the same row.
     """
     lines = []
     for paper in PAPERS:
-        heads = ("claim", "where", "verdict", "here", "in its tables", "experiment")
-        lines += [f"## {paper}", "", f"| {' | '.join(heads)} |", "| :-- " * len(heads) + "|"]
-        before = ""
-        for one in sorted((one for one in findings if _paper(one) == paper), key=_place(findings)):
-            claim, _, reading = one["claim"].partition(" (Reading: ")
-            claim, _, concept = claim.partition(" (Concept: ")
-            reading = (reading or concept).removesuffix(".)")
-            where, theirs = one["source"].partition(", ")[2], _short(one["published"])
-            if claim == before:
-                claim, where, theirs = "", "", ""
-            link = f"[{one['experiment']}](experiments/{one['experiment']}.html)"
-            verdict = f"**{one['verdict']}**" + (f" ({reading})" if reading else "")
-            lines.append(f"| {' | '.join((claim, where, verdict, _short(one['ours']), theirs, link))} |")
-            before = claim or before
+        lines += [f"## {paper}", "", "| claim | where | here | in its tables |", "| :-- | :-- | :-- | :-- |"]
+        rows: dict[str, list[dict[str, str]]] = {}
+        for one in (one for one in findings if _paper(one) == paper):
+            rows.setdefault(re.sub(r" \((Reading|Concept): .*", "", one["claim"]), []).append(one)
+        for claim, of in rows.items():
+            where = re.split(", (?:section|appendix)", of[0]["source"].partition(", ")[2])[0]
+            lines.append(f"| {claim} | {where} | {'<br>'.join(map(_verdict, of))} | {_short(of[0]['published'])} |")
         lines.append("")
     return lines[:-1]
 
 
-def _place(findings: list[dict[str, str]]) -> Callable[[dict[str, str]], int]:
-    """Return the order of the table: by the first finding of the same claim."""
-    claims = [re.sub(r" \((Reading|Concept): .*", "", one["claim"]) for one in findings]
-    return lambda one: claims.index(re.sub(r" \((Reading|Concept): .*", "", one["claim"]))
+def _verdict(finding: dict[str, str]) -> str:
+    """Return a verdict that links to its experiment, the reading that it judges, and our comparisons."""
+    reading = _reading(finding).partition(", ")[2]
+    link = f"[**{finding['verdict']}**](experiments/{finding['experiment']}.html)"
+    return f"{reading}{': ' if reading else ''}{link}, {_short(finding['ours'])}"
 
 
 def main() -> int:

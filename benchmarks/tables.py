@@ -31,14 +31,14 @@ DOCUMENTS = [
 MISSING = "not measured"
 
 METHODS = {
-    "none": "none (clean vectors)",
+    "none": "clean",
     "laplace": "`laplace`",
-    "sparse": "`sparse` (as published)",
+    "sparse": "`sparse`",
     "covariance": "`covariance`",
-    "subspace": "`subspace` (default)",
+    "subspace": "`subspace`",
 }
 CONCEPTS = {"sts": "STS", "ade": "ADE", "pii": "PII"}
-SPLITS = {"shared": "the fitted texts", "separate": "other texts"}
+SPLITS = {"shared": "fitted", "separate": "other"}
 ATTACKS = {
     "linear": "linear",
     "kernel": "kernel ridge",
@@ -199,54 +199,55 @@ def leakage(folder: Path = RESULTS) -> str:
         if not (cell := [row for row in rows if setting.items() <= row.items()]):
             continue
         kept = [
-            "100 %" if method == "none" else percent(mean(row.get(key) for row in cell))
-            for key in ("sts12", "sts13_16")
+            "100%" if method == "none" else percent(mean(row.get(key) for row in cell)) for key in ("sts12", "sts13_16")
         ]
         names = [CONCEPTS[concept], SPLITS[split], METHODS[method]]
         lines.append([*names, *kept, share(cell), percent(mean(row.get("chance") for row in cell))])
-    head = ["concept", "attackers learn on", "method", "STS12 kept", "STS13–16 kept", "recovered", "chance"]
+    head = ["concept", "attacker's texts", "method", "STS12 kept", "STS13–16 kept", "recovered", "chance"]
     return table(head, lines, words=3)
 
 
 def modes(folder: Path = RESULTS) -> str:
-    """Return the three modes side by side."""
+    """Return one row a mode: when to choose it, what an attacker recovers, what search keeps and costs."""
     record, speed = load("modes", folder), load("sealed_index", folder)
-    head = ["", "guessing", "no protection", "sealed index", "sealed search", "protected vectors"]
+    among = figure(record, "{modes.sealed-search.identified.metric}").split()[-1]
+    recovered = ["attacker recovers listed words", "other drug names", f"finds the text among {among}"]
+    head = ["mode", "choose it if", *recovered, "ten nearest found", "a query, memory at a million rows", "you need"]
     if not record:
         return table(head)
-    sealed, noisy = (record["modes"][name] for name in ("sealed-search", "protected-vectors"))
+    kinds, theirs = ("listed", "unlisted", "identified"), "the database's"
     million = speed["1000000"]["cases"]["sealed"]
+    noisy = record["modes"]["protected-vectors"]
 
-    def recovered(of: Record) -> str:
+    def stored(of: Record | None) -> str:
+        if of is None:
+            return "ciphertext"
         left = (of["value"] - of["chance"]) / max((of["clean"] or 0) - of["chance"], 1e-9)
         return interval(of) + (", not protected" if left > 0.5 else "")
 
-    index = record["modes"]["sealed-index"]
     lines = []
-    among = sealed["identified"]["metric"].split()[-1]
-    for name, key in (
-        ("attacker recovers listed words", "listed"),
-        ("attacker recovers drug names on no list", "unlisted"),
-        (f"attacker finds the text among {among}", "identified"),
-    ):
-        guessing, stored = percent(noisy[key]["chance"]), "ciphertext"
-        if (of := index.get(key)) is not None:
-            stored = recovered(of)
-            if (other := percent(of["chance"])) != guessing:
-                guessing += f"; for the sealed index {other}"
-        modes = (stored, recovered(sealed[key]), recovered(noisy[key]))
-        lines.append([name, guessing, percent(sealed[key]["clean"]), *modes])
-    theirs = "the database's"
-    ranking = f"{theirs} and {record['ranking_ms']:.0f} ms"
-    recall = (percent(case["recall"]) for case in (million, sealed, noisy))
-    needed = f"a key, a list of the words, {record['fitted']:,} texts"
-    lines += [
-        ["search finds of the ten nearest", "", "100%", *recall],
-        ["time of a query, a million rows", "", theirs, f"{million['p50_ms']:.0f} ms, one core", ranking, theirs],
-        ["memory, a million rows", "", theirs, f"{million['peak_gb']:.1f} GB", theirs, theirs],
-        ["you need", "", "", "a key", needed, "the list and the texts"],
-    ]
-    return table(head, lines)
+    for name, (choose, cost, needed) in {
+        "sealed-index": (
+            "you hold a key where you search, and that process may keep an index in memory",
+            f"{million['p50_ms']:.0f} ms on one core, {million['peak_gb']:.1f} GB",
+            "a key",
+        ),
+        "sealed-search": (
+            "you hold a key where you search, but a database must find candidates",
+            f"{theirs} and {record['ranking_ms']:.0f} ms",
+            f"a key, the list, {record['fitted']:,} texts",
+        ),
+        "protected-vectors": ("the vectors go to somebody without a key", theirs, "the list, the texts"),
+    }.items():
+        mode = record["modes"][name]
+        found = percent(mode.get("recall", million["recall"]))
+        figures = (stored(mode.get(kind)) for kind in kinds)
+        lines.append([f"**{name.replace('-', ' ')}**", choose, *figures, found, cost, needed])
+    clean, guess = ([percent(noisy[kind][key]) for kind in kinds] for key in ("clean", "chance"))
+    index = percent(record["modes"]["sealed-index"]["listed"]["chance"])
+    lines.append(["no protection", "", *clean, "100%", theirs, ""])
+    lines.append(["guessing", "", f"{guess[0]}; of the index {index}", *guess[1:], "", "", ""])
+    return table(head, lines, words=2)
 
 
 def sealed_beside(folder: Path = RESULTS) -> str:
@@ -336,12 +337,12 @@ def mechanisms(folder: Path = RESULTS) -> str:
             *(
                 figure(case.get(precision, {}), cell, missing="")
                 for precision in ("float64", "float32")
-                for cell in ("{microseconds_per_vector:.1f} µs", "{ratio:.2f}", "{target:g}")
+                for cell in ("{microseconds_per_vector:.1f} µs", "{ratio:.2f}")
             ),
         ]
         for name, case in cells.items()
     ]
-    head = [f"{precision}{what}" for precision in ("float64", "float32") for what in ("", " speed", " at least")]
+    head = [f"{precision}{what}" for precision in ("float64", "float32") for what in ("", " speed")]
     return table(["a vector", *head], lines)
 
 
@@ -409,7 +410,7 @@ def _attackers(kind: str, head: str, **figures: str) -> Render:
         for row in load("attackers", folder).get("rows", []):
             if row["kind"] != kind or row["concept"] != "ade":
                 continue
-            name = row["attack"].partition(", ")[2] or row["attack"].removesuffix("-alignment")
+            name = row["attack"].partition(", ")[2].removesuffix(" rows") or row["attack"].removesuffix("-alignment")
             cell = cells.setdefault((row["release"], name) if head else (row["release"],), {})
             for key, one in row["figures"].items():
                 cell[key] = max(one["value"], cell.get(key, -1.0))
@@ -454,13 +455,11 @@ def reconstruction_training(folder: Path = RESULTS) -> str:
     """Return what training the decoders took, once for several ways of decoding."""
     columns: dict[str, Cell] = {
         "learnt on": _learnt,
-        "vectors": "{vectors}",
         "sentences": "{details.texts:,}",
         "parameters": "{details.parameters:1e-6*.1f} million",
         "tokens seen": "{details.tokens:1e-6*.1f} million",
         "processor time": "{details.minutes:.0f} min",
         "wall clock": "{details.wall_minutes:.0f} min",
-        "tokens a processor second": "{details.speed:,.0f}",
         "validation loss": "{details.loss:.2f}",
     }
     rows = {}
@@ -515,6 +514,23 @@ SEALED_CASES = {
 }
 
 
+def scale_cost(folder: Path = RESULTS) -> str:
+    """Return core hours, and hours on several numbers of cores, for the largest number of rows."""
+    rows = load("scale-cost", folder).get("reckoned", [])
+    columns = {
+        "method": "`{method}`",
+        "core hours": "{core_hours:,.1f}",
+        "read and written": "2 × {terabytes_read:.2f} TB",
+    }
+    time: Cell = lambda row: figure(row, "{hours:.1f} h" if row["hours"] >= 1 else "{hours:60*.0f} min")  # noqa: E731
+    cores = list(dict.fromkeys(row["cores"] for row in rows))
+    lines = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        of = [row for row in rows if row["method"] == method]
+        lines.append([*lines_of(of[:1], columns)[0], *map(time, of)])
+    return table([*columns, *(f"on {count:,} cores" for count in cores)], lines)
+
+
 def integrations(folder: Path = RESULTS) -> str:
     """Return one row for each integration."""
     if not (record := load("integrations", folder)):
@@ -527,17 +543,13 @@ def integrations(folder: Path = RESULTS) -> str:
         lines.append(
             [
                 figure(one, "[{name}]({page})"),
-                one["what"],
-                f"`vecveil[{one['extra']}]`",
                 f"{row.get('passed') or MISSING}{more}",
                 f"{one['component']} {row.get('version', '')}",
                 figure(row, "{ndcg.clean:.3f} → {ndcg.protected:.3f}", missing="–"),
             ]
         )
     searching = f"nDCG@10 on {(record['collection'] or '…').capitalize()}, clean → protected"
-    head = ["with", "what it is", "`pip install`", "tests passed", "tested with", searching]
-    text = table(head, lines, words=3)
-    return text.replace("| --: | --: | --: |\n", "| --: | :-- | :-- |\n", 1)
+    return table(["with", "tests passed", "tested with", searching], lines)
 
 
 TABLES: dict[str, Render] = {
@@ -546,7 +558,6 @@ TABLES: dict[str, Render] = {
         lambda record: filter(_is_decoder, record.get("rows", [])),
         {
             "learnt and judged on": _learnt,
-            "vectors": "{vectors}",
             "decoding": lambda row: "greedy" if row["beams"] == 1 else f"{row['beams']} beams",
             "token F1": _hundredths("token_f1"),
             "BLEU": _hundredths("bleu"),
@@ -555,7 +566,7 @@ TABLES: dict[str, Render] = {
             "cosine": _hundredths("cosine"),
             "token F1 by chance": _BY_CHANCE,
         },
-        words=3,
+        words=2,
     ),
     "reconstruction-training": reconstruction_training,
     "reconstruction-pairs": reconstruction_pairs,
@@ -579,12 +590,12 @@ TABLES: dict[str, Render] = {
         {
             "listed drugs": "{terms:,}",
             "fitted sentences": "{texts:,}",
-            "similarity to keep": "{target:100*.0f} %",
-            "recovered, clean": "{clean:%}",
-            "recovered, protected": "{leak:interval}",
+            "similarity": "{target:100*.0f}%",
+            "clean": "{clean:%}",
+            "protected": "{leak:interval}",
             "chance": "{chance:%}",
-            "search, store alone": "{store_alone:100*.0f} %",
-            "search, sealed": "{sealed:100*.0f} %",
+            "search, store alone": "{store_alone:100*.0f}%",
+            "search, sealed": "{sealed:100*.0f}%",
         },
         words=0,
     ),
@@ -596,14 +607,12 @@ TABLES: dict[str, Render] = {
         "rows",
         {
             "texts": "{texts:,}",
-            "words labelled": "{labels}",
             "erased": "{parameters.rank}",
             "similarity kept": lambda row: percent(
                 mean(row.get("seeds", {}).get("similarity", [row.get("similarity")]))
             ),
             "recovered, 3 draws ± sd": "{seeds.mean:%} ± {seeds.sd:%}",
             "first draw": "{value:%} ({low:100*.1f} to {high:100*.1f})",
-            "by": named("worst", ATTACKS),
             "clean": "{clean:%}",
             "chance": "{chance:%}",
         },
@@ -659,7 +668,7 @@ TABLES: dict[str, Render] = {
             for family in dict.fromkeys(one["family"] for one in row["attacks"])
         ),
         {
-            "concept, tier": lambda row: f"{CONCEPTS[row['concept']]}, {row['tier']}",
+            "concept": named("concept", CONCEPTS),
             "family": lambda row: FAMILIES.get(row["family"], row["family"].replace("token-", "token ")),
             "strongest attack": "`{name}`",
             "metric": "{metric}",
@@ -696,20 +705,15 @@ TABLES: dict[str, Render] = {
     ),
     "attackers-linking": _attackers("linking", "linked", top_1="top-1"),
     "attackers-alignment": _attackers(
-        "alignment",
-        "",
-        top_1_of_10="top-1 of 10 pairs",
-        top_1="of all",
-        words_of_10="words recovered after 10 pairs",
-        words="after all",
+        "alignment", "", top_1_of_10="top-1 of 10 pairs", top_1="of all", words="words recovered after all"
     ),
     "attackers-readers": _attackers(
         "readers", "", r_precision="words recovered", auc="AUC", top_1="known text identified"
     ),
-    "attackers-unpaired": _attackers("unpaired", "rows", top_1="top-1", cosine="cosine", words="words recovered"),
+    "attackers-unpaired": _attackers("unpaired", "rows", top_1="top-1", words="words recovered"),
     "attackers-access": _attackers("access", "what is attacked", r_precision="R-precision"),
     "attackers-zero-shot": _attackers(
-        "zero-shot", "attack", token_f1="token F1", leakage="concept words written", cosine="cosine of the text"
+        "zero-shot", "", token_f1="token F1", leakage="concept words written", cosine="cosine of the text"
     ),
     "textcrafter-cost": textcrafter_cost,
     "integrations": integrations,
@@ -725,27 +729,13 @@ TABLES: dict[str, Render] = {
             "rows": "{size:,}",
             "engine": "{engine}",
             "what": "{case}",
-            "start": "{start_seconds:.1f} s",
-            "time": "{seconds:.1f} s",
             "rows a second": "{rows_per_second:,.0f}",
-            "of the copy": "{of_copy_without_dictionaries:100*.0f} %",
+            "of the copy": "{of_copy_without_dictionaries:100*.0f}%",
             "peak": "{peak_mib:,.0f} MiB",
         },
         words=3,
     ),
-    "scale-cost": each(
-        "scale-cost",
-        "reckoned",
-        {
-            "method": "`{method}`",
-            "rows": "{rows:,}",
-            "cores": "{cores:,}",
-            "core hours": "{core_hours:,.1f}",
-            "time": lambda row: figure(row, "{hours:.1f} h" if row["hours"] >= 1 else "{hours:60*.0f} min"),
-            "read": "{terabytes_read:.2f} TB",
-            "written": "{terabytes_written:.2f} TB",
-        },
-    ),
+    "scale-cost": scale_cost,
     "scale-sealed": each(
         "sealed-store",
         "rows",
