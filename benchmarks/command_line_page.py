@@ -27,6 +27,16 @@ request to terminate, 141 when stdout was closed.
 
 This page is written by `python benchmarks/command_line_page.py`.
 """
+GROUPS = {
+    "table": ("--text-column", "--format", "--encoding", "--delimiter", "--max-memory"),
+    "encoder": ("--encoder", "--encoder-option", "--precision", "--cache"),
+    "keyed noise": ("--key-file", "--key-env", "--key-id"),
+    "ledger": ("--ledger", "--raise-cap", "--cap"),
+    "folder": ("--again", "--force", "--engine", "--part-size"),
+    "attacks": ("--tier", "--skip", "--attacks", "--attacker-texts", "--language-model", "--device", "--work"),
+    "reports": ("--html", "--md", "--csv", "--show-terms", "--show-reconstructions", "--min-token-count"),
+}
+"""Shared options that most of their commands take together, by the name of the group."""
 _Record = tuple[str, str]
 """An option with its metavariable, and its help."""
 
@@ -40,6 +50,7 @@ def page() -> str:
     often = {option: text for (option, text), count in sorted(counts.items(), key=lambda one: one[1]) if count > 1}
     shared = sorted(often.items(), key=lambda record: record[0].lstrip("-"))
     lines = [INTRODUCTION, "## Shared options", "", *map(_line, shared), ""]
+    lines += [f"*{group}*: {', '.join(f'`{name}`' for name in names)}.\n" for group, names in GROUPS.items()]
     lines += [line for each in contexts for line in _section(each, set(shared))]
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -67,11 +78,23 @@ def _section(context: click.Context, shared: set[_Record]) -> list[str]:
     lines = [f"{heading} {context.command_path}", "", f"`{usage}`", "", summary, ""]
     own = [_line(record) for record in records if record not in shared]
     lines += [*own, ""] if own else []
-    names = [f"`{_name(option)}`" for option, text in records if (option, text) in shared]
-    lines += [f"[Shared](#shared-options): {', '.join(names)}.", ""] if names else []
+    lines += _shared([_name(record[0]) for record in records if record in shared])
     if isinstance(command, Sections) and (settings := command.setting_records(context)):
-        lines += ["Settings of `--option`, also given as `--NAME VALUE`:", "", *map(_line, settings), ""]
+        known = {text for _, text in shared}
+        lines += ["Settings of `--option`, also given as `--NAME VALUE`:", ""]
+        lines += [*(_line(record) for record in settings if record[1] not in known), ""]
+        lines += _shared(
+            ["--" + record[0].split("=")[0].replace("_", "-") for record in settings if record[1] in known]
+        )
     return lines
+
+
+def _shared(names: list[str]) -> list[str]:
+    """Return the line of a command's shared options: groups by their name where it takes the whole group."""
+    groups = {group: of for group, of in GROUPS.items() if set(of) <= set(names)}
+    grouped = {name for of in groups.values() for name in of}
+    words = [*(f"*{group}*" for group in groups), *(f"`{name}`" for name in names if name not in grouped)]
+    return [f"[Shared](#shared-options): {', '.join(words)}.", ""] if words else []
 
 
 def _name(option: str) -> str:
