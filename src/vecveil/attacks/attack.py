@@ -783,6 +783,7 @@ class Attack(ABC, Generic[Train, Test]):
     state_type: Any
     # Share of the training groups that settings are chosen on.
     validation_share: float = 0.1
+    trains_long: bool = False  # an audit then saves checkpoints while it trains
 
     @final
     def run(

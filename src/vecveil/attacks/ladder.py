@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from vecveil.attacks.attack import Attack, AttackResult, FurtherVectors, LabelledVectors
 from vecveil.attacks.networks import MLCAttack, MLPAttack, NetworkAttack
@@ -96,22 +96,39 @@ def own_attacks() -> dict[str, TokenInferenceAttack]:
     return {name: make() for name, make in _own.items()}
 
 
+class LadderOptions(TypedDict, total=False):
+    """What an attacker may know besides labelled vectors.
+
+    Attributes:
+        groups_train: (N,) text groups; duplicates must share one. None: every text alone.
+        groups_test: (M,) text groups, for the intervals.
+        release: The oracle ``release(X, rng) -> Y`` for attacks that draw fresh noise; the network needs it.
+        noise_covariance: (m, m) declared covariance of the released noise.
+        without_train: Vectors of the training texts with the concept removed, in the space of ``X_train``.
+            The transplant attack, the strongest on few texts, needs them.
+        further_train: Vectors of texts that the attacker has made or collected, in the space of ``X_train``.
+            The kernel attack with further texts needs them.
+    """
+
+    groups_train: Groups | None
+    groups_test: Groups | None
+    release: Release | None
+    noise_covariance: Matrix | None
+    without_train: Embeddings | None
+    further_train: FurtherVectors | None
+    show_progress: bool | None
+
+
 def token_inference_ladder(
     X_train: Embeddings,
     L_train: TokenLabels,
     X_test: Embeddings,
     L_test: TokenLabels,
     *,
-    groups_train: Groups | None = None,
-    groups_test: Groups | None = None,
-    release: Release | None = None,
-    noise_covariance: Matrix | None = None,
-    without_train: Embeddings | None = None,
-    further_train: FurtherVectors | None = None,
     tier: Tier = "quick",
     device: str = "auto",
     seed: int = 0,
-    show_progress: bool | None = None,
+    **options: Unpack[LadderOptions],
 ) -> LadderResult:
     """Return the result of each token-inference attack; ``.worst.value`` is the strongest R-precision.
 
@@ -122,35 +139,24 @@ def token_inference_ladder(
         X_train: (N, m) released vectors; with ``release``, (N, n) clean ones.
         L_train: (N, V) 0/1, which tokens each text holds.
         X_test, L_test: The same of M test texts, always released vectors.
-        groups_train: (N,) text groups; duplicates must share one. None: every text alone.
-        groups_test: (M,) text groups, for the intervals.
-        release: The oracle ``release(X, rng) -> Y`` for attacks that draw fresh noise; the network needs it.
-        noise_covariance: (m, m) declared covariance of the released noise.
-        without_train: Vectors of the training texts with the concept removed, in the space of ``X_train``.
-            The transplant attack, the strongest on few texts, needs them.
-        further_train: Vectors of texts that the attacker has made or collected, in the space of ``X_train``.
-            The kernel attack with further texts needs them.
         tier: ``"quick"`` (about a minute for 5,000 texts on one core) or ``"full"`` (about three).
         seed: The same seed gives the same result.
+        **options: The attacker's further knowledge, as in `LadderOptions`, and ``show_progress``.
 
     Raises:
         MissingDependencyError: torch is not installed.
     """
     seed = check_count(seed, owner="token_inference_ladder", param="seed", minimum=0)
-    train = LabelledVectors(X_train, L_train, groups_train, without_train, further_train)
-    test = LabelledVectors(X_test, L_test, groups_test)
+    known: dict[str, Any] = dict(options)
+    groups, without, further = (known.pop(f"{name}_train", None) for name in ("groups", "without", "further"))
+    train = LabelledVectors(X_train, L_train, groups, without, further)
+    test = LabelledVectors(X_test, L_test, known.pop("groups_test", None))
     # One seed for all attacks: leaving one out does not change the others.
-    options: dict[str, Any] = {
-        "release": release,
-        "noise_covariance": noise_covariance,
-        "rng": seed,
-        "show_progress": show_progress,
-    }
     results = [
-        attack.run(train, test, **options)
+        attack.run(train, test, rng=seed, **known)
         for attack in ladder_attacks(tier, device=device)
-        if not (isinstance(attack, TransplantAttack) and without_train is None)
-        and not (isinstance(attack, FurtherKernelAttack) and further_train is None)
-        and not (isinstance(attack, NetworkAttack) and release is None)
+        if not (isinstance(attack, TransplantAttack) and without is None)
+        and not (isinstance(attack, FurtherKernelAttack) and further is None)
+        and not (isinstance(attack, NetworkAttack) and known.get("release") is None)
     ]
     return LadderResult(tuple(results))

@@ -6,15 +6,15 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.attack import FurtherVectors, LabelledVectors, Session
+from vecveil.attacks.attack import LabelledVectors, Session
 from vecveil.attacks.release_model import InputMap, fit_input_map
 from vecveil.attacks.token_inference import TokenInferenceAttack, validation_r_precision
-from vecveil.attacks.training import Batch, Fit, TrainingRecipe, fit_model, load_weights, weights_of
+from vecveil.attacks.training import Batch, Fit, TrainingRecipe, TrainingRun, fit_model, load_weights, weights_of
 from vecveil.runtime import Batches, import_torch, one_thread, resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_positive, check_probability
@@ -140,14 +140,13 @@ def fit_perceptron(
     name: str,
     judge: Callable[[Array, Array], float],
     *,
-    further: FurtherVectors | None = None,
     slack: Callable[[float], float] = lambda best: 0.0,
 ) -> Perceptron:
     """Return the network of the last epoch, unless an earlier one was better on validation texts by over ``slack``.
 
     With an oracle every epoch sees freshly protected vectors, so that the network cannot memorise the noise.
     Without one the same vectors return in every epoch; the schedule's input noise and weight decay regularise then.
-    Of ``further`` every epoch draws as many rows as there are training texts.
+    Of further texts (`LabelledVectors.further`) every epoch draws as many rows as there are training texts.
 
     Args:
         judge: ``judge(logits, L)`` returns the figure of validation texts.
@@ -159,7 +158,7 @@ def fit_perceptron(
         schedule = replace(schedule, input_noise=0.0, weight_decay=0.0)
 
     def draw(rng: np.random.Generator) -> tuple[Array, Array]:
-        X, L = train.X, train.L
+        X, L, further = train.X, train.L, train.further
         if further is not None:
             some = rng.choice(len(further), min(len(further), len(X)), replace=False)
             X, L = np.concatenate([X, further.X[some]]), np.concatenate([L, further.L[some]])
@@ -169,10 +168,8 @@ def fit_perceptron(
         draw,
         (inputs.weights.shape[1], train.L.shape[1]),
         schedule,
-        session.rng,
-        name,
+        TrainingRun(session.rng, name, session.show_progress),
         validate=lambda network: -judge(network(held_out), validation.L),
-        show_progress=session.show_progress,
     )
     course = -np.array([value for _, value in fit.history])
     epoch = len(course)
@@ -186,23 +183,20 @@ def train_network(
     draw: Callable[[np.random.Generator], tuple[Array, Array]],
     sizes: tuple[int, int],
     schedule: Schedule,
-    rng: np.random.Generator,
-    name: str,
+    run: TrainingRun,
     *,
     validate: Callable[[Network], float] = lambda network: 0.0,
-    show_progress: bool | None = None,
 ) -> tuple[Network, Fit]:
     """Return the network of the last epoch.
 
     Args:
         draw: Returns the inputs (N, r) and 0/1 labels (N, V) of an epoch, freshly protected if there is an oracle.
         sizes: r and V.
-        rng: Gives the seed of weights, releases and order.
         validate: Returns the validation loss.
     """
     torch = import_torch()
     # A private generator: other threads may use torch's global one meanwhile.
-    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+    generator = torch.Generator().manual_seed(int(run.rng.integers(2**63)))
     device = resolve_device(schedule.device, owner="train_network")
     # Masks are drawn on the device: at 4,096 units copying them would take longer than the training.
     drawing = generator if device == "cpu" else torch.Generator(device).manual_seed(generator.initial_seed())
@@ -230,9 +224,7 @@ def train_network(
             loss_of,
             lambda module: validate(network),
             schedule.recipe(),
-            rng=rng,
-            name=name,
-            show_progress=show_progress,
+            run,
             keep_last=True,
         )
     return network, fit
@@ -302,6 +294,20 @@ SMALL = _Size(width=1024, batch=256, steps=600, epochs=60)  # on one core
 PUBLISHED = Schedule(hidden=(512, 256, 128), epochs=20, batch=64, learning_rate=1e-4)
 
 
+TUNED = Schedule((512,), 25, 128, 2e-3, 0.2, decay="cosine", input_noise=0.5, weight_decay=0.1)
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """Fields of `Schedule` that the perceptrons take as arguments."""
+
+    epochs: int
+    batch: int
+    learning_rate: float
+    dropout: float
+    input_noise: float
+    weight_decay: float
+
+
 class MLPAttack(TokenInferenceAttack):
     """A multi-label perceptron on standardised released vectors, freshly protected in every epoch if possible.
 
@@ -316,49 +322,28 @@ class MLPAttack(TokenInferenceAttack):
     state_type = Perceptron
 
     def __init__(
-        self,
-        hidden: Sequence[int] = (512,),
-        *,
-        epochs: int = 25,
-        batch: int = 128,
-        learning_rate: float = 2e-3,
-        dropout: float = 0.2,
-        input_noise: float = 0.5,
-        weight_decay: float = 0.1,
-        device: str = "auto",
+        self, hidden: Sequence[int] = (512,), *, device: str = "auto", **training: Unpack[ScheduleOptions]
     ) -> None:
-        """Keep the network's shape and training, as `Schedule` describes them.
+        """Keep the network's shape, and what differs from the training `TUNED`.
 
         ``input_noise`` and ``weight_decay`` are used only without an oracle.
         """
-        self.schedule = Schedule(
-            tuple(hidden),
-            epochs,
-            batch,
-            learning_rate,
-            dropout,
-            decay="cosine",
-            input_noise=input_noise,
-            weight_decay=weight_decay,
-            device=device,
-        )
+        self.schedule = replace(TUNED, hidden=tuple(hidden), device=device, **training)
         self.name = "-".join(["mlp", *map(str, self.schedule.hidden)])
 
     def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> Perceptron:
-        schedule, further = self._training(train, validation)
+        schedule, train = self._training(train, validation)
         tokens = max(1, int(validation.L.sum()))
 
         def error(best: float) -> float:
             """Return the standard error of a share of so many tokens."""
             return math.sqrt(max(best * (1 - best), 1e-12) / tokens)
 
-        return fit_perceptron(
-            train, validation, schedule, session, self.name, validation_r_precision, further=further, slack=error
-        )
+        return fit_perceptron(train, validation, schedule, session, self.name, validation_r_precision, slack=error)
 
-    def _training(self, train: LabelledVectors, validation: LabelledVectors) -> tuple[Schedule, FurtherVectors | None]:
-        """Return the schedule for so many texts, and the further texts to learn from."""
-        return self.schedule, None
+    def _training(self, train: LabelledVectors, validation: LabelledVectors) -> tuple[Schedule, LabelledVectors]:
+        """Return the schedule for so many texts, and the texts to learn from."""
+        return self.schedule, replace(train, further=None)
 
     def _scores(self, state: Perceptron, X: Embeddings) -> Array:
         return state(X)
@@ -386,7 +371,7 @@ class NetworkAttack(MLPAttack):
         self.effort = check_positive(effort, owner="NetworkAttack", param="effort")
         self._device = device
 
-    def _training(self, train: LabelledVectors, validation: LabelledVectors) -> tuple[Schedule, FurtherVectors | None]:
+    def _training(self, train: LabelledVectors, validation: LabelledVectors) -> tuple[Schedule, LabelledVectors]:
         device = resolve_device(self._device, owner="NetworkAttack")
         size = SMALL if device == "cpu" else LARGE
         width = self.width or size.width
@@ -406,7 +391,7 @@ class NetworkAttack(MLPAttack):
             residual=True,
             device=device,
         )
-        return schedule, further
+        return schedule, replace(train, further=further)
 
     def _details(self, state: Perceptron) -> Mapping[str, Any]:
         course = state.course
@@ -444,10 +429,8 @@ class MLCAttack(TokenInferenceAttack):
         L = np.concatenate([train.L, validation.L])
         # A single release, as published: the same vectors in every epoch.
         inputs = session.draw(X).astype(np.float32)
-        sizes, show = (inputs.shape[1], L.shape[1]), session.show_progress
-        network, _ = train_network(
-            lambda rng: (inputs, L), sizes, self.schedule, session.rng, self.name, show_progress=show
-        )
+        run = TrainingRun(session.rng, self.name, session.show_progress)
+        network, _ = train_network(lambda rng: (inputs, L), (inputs.shape[1], L.shape[1]), self.schedule, run)
         return _MLCFit(network)
 
     def _scores(self, state: _MLCFit, X: Embeddings) -> Array:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from dataclasses import dataclass, replace
+from typing import Any, Unpack, final
 
 import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.attack import Attack, AttackFinding, Knowledge, LabelledVectors, Session, split_groups
-from vecveil.attacks.networks import Perceptron, Schedule, fit_perceptron
+from vecveil.attacks.networks import TUNED, Perceptron, ScheduleOptions, fit_perceptron
 from vecveil.attacks.token_inference import KernelAttack, KernelModel, fit_linear
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.leakage import advantage, auc, tpr_at_fpr
@@ -213,26 +213,11 @@ class MLPProbe(ProbeAttack):
     state_type = _state_of(Perceptron)
 
     def __init__(
-        self,
-        hidden: Sequence[int] = (512,),
-        *,
-        epochs: int = 12,
-        batch: int = 256,
-        learning_rate: float = 2e-3,
-        device: str = "auto",
+        self, hidden: Sequence[int] = (512,), *, device: str = "auto", **training: Unpack[ScheduleOptions]
     ) -> None:
-        """Keep the network's shape and training, as `Schedule` describes them."""
-        self.schedule = Schedule(
-            tuple(hidden),
-            epochs,
-            batch,
-            learning_rate,
-            dropout=0.2,
-            decay="cosine",
-            input_noise=0.5,
-            weight_decay=0.1,
-            device=device,
-        )
+        """Keep the network's shape, and what differs from the training of `MLPAttack` with fewer, larger steps."""
+        few = replace(TUNED, epochs=12, batch=256)
+        self.schedule = replace(few, hidden=tuple(hidden), device=device, **training)
         self.name = "-".join(["probe-mlp", *map(str, self.schedule.hidden)])
 
     def _learn(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> Perceptron:

@@ -209,17 +209,27 @@ def piece(batch: Batch, start: int, stop: int, device: Any) -> dict[str, Any]:
     return {key: torch.as_tensor(a[start:stop]).to(device) for key, a in batch.items()}
 
 
+@dataclass(frozen=True, eq=False)
+class TrainingRun:
+    """One training: its randomness (one draw gives the seed), its name, its progress bar, its folder of checkpoints.
+
+    An unfinished training of the same name in ``folder`` is resumed; None keeps no checkpoint.
+    """
+
+    rng: np.random.Generator
+    name: str = "model"
+    show_progress: bool | None = None
+    folder: Path | None = None
+
+
 def fit_model(
     model: Any,
     epoch_batches: Callable[[int, np.random.Generator], Sequence[Batch]],
     loss_of: LossOf,
     validate: Callable[[Any], float],
     recipe: TrainingRecipe,
+    run: TrainingRun,
     *,
-    rng: np.random.Generator,
-    folder: Path | None = None,
-    name: str = "model",
-    show_progress: bool | None = None,
     keep_last: bool = False,
 ) -> Fit:
     """Train ``model`` in place; it ends with the weights of its best epoch, in evaluation mode.
@@ -230,8 +240,6 @@ def fit_model(
             randomness must come from the given generator, or a resumed training differs.
         loss_of: See `LossOf`. A batch too large for the device is cut into pieces; the step stays the same.
         validate: Returns the validation loss of the model (evaluation mode, no gradients).
-        rng: Gives the seed, with one draw.
-        folder: Folder of checkpoints, or None. An unfinished training of the same ``name`` there is resumed.
         keep_last: End with the weights of the last epoch; those of the best one are in the result.
 
     Raises:
@@ -244,8 +252,8 @@ def fit_model(
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
     )
-    file = None if folder is None else _Checkpoint(folder, name, recipe, model, optimiser)
-    fit = (None if file is None else file.load()) or Fit(int(rng.integers(2**62)))
+    file = None if run.folder is None else _Checkpoint(run.folder, run.name, recipe, model, optimiser)
+    fit = (None if file is None else file.load()) or Fit(int(run.rng.integers(2**62)))
     pieces = Batches(ALL_ROWS)
 
     def steps() -> Iterator[None]:
@@ -287,7 +295,7 @@ def fit_model(
                 file.save(fit, best=better)
                 saved = time.monotonic()
 
-    for _ in progress(steps(), name, show=show_progress, unit="step"):
+    for _ in progress(steps(), run.name, show=run.show_progress, unit="step"):
         pass
     if not fit.best:  # such a model would recover nothing, as if there were nothing to recover
         raise TrainingError(

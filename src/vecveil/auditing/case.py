@@ -84,6 +84,11 @@ class Side:
         return replace(self, learn=learn, judged=judged, is_clean=False, beside=None)
 
     @property
+    def without_oracle(self) -> Side:
+        """The side of an attacker without the protector, for attacks on a secret."""
+        return replace(self, release=None, noise_covariance=None)
+
+    @property
     def knowledge(self) -> dict[str, Any]:
         """The attacker's knowledge, as arguments of `Attack.run`."""
         return {"release": self.release, "noise_covariance": self.noise_covariance}

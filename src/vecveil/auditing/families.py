@@ -307,7 +307,7 @@ def _linking_jobs(case: Case, side: Side, clean: Embeddings) -> Plan:
     of = np.tile(np.unique(case.groups[learnt]), len(known[0]) // len(np.unique(case.groups[learnt])))
     groups = CandidateVectors(met[0], met[1], np.arange(len(met[0])), groups=np.unique(case.groups[judged]))
     by_group = attack_job(
-        LinkingAttack(), side, PairedVectors(*known, of), groups, options, name=LINKS[1], weight=2.0, oracle=False
+        LinkingAttack(), side.without_oracle, PairedVectors(*known, of), groups, options, name=LINKS[1], weight=2.0
     )
     return [job, by_group], []
 
@@ -348,7 +348,7 @@ def alignment_jobs(case: Case, side: Side) -> Plan:
     # These attack a secret map: the attacker knows texts of the store, and has no protector to query.
     known = PairedVectors(side.judged[rows], clean[rows], case.groups[rows], case.labels[rows])
     runnable = [
-        attack_job(maker(), side, known, store, options, name=name, weight=4.0, oracle=False)
+        attack_job(maker(), side.without_oracle, known, store, options, name=name, weight=4.0)
         for name, maker in ALIGNMENTS
     ]
     # Two disjoint halves of equal size: pairs that share a text would make the problem one of known pairs.
@@ -358,7 +358,7 @@ def alignment_jobs(case: Case, side: Side) -> Plan:
         stolen, own = (rows[half[:count]] for half in halves)
         apart = PairedVectors(side.judged[stolen], clean[own], labels=case.labels[own])
         runnable.append(
-            attack_job(UnpairedAlignment(), side, apart, store, options, name=UNPAIRED, weight=30.0, oracle=False)
+            attack_job(UnpairedAlignment(), side.without_oracle, apart, store, options, name=UNPAIRED, weight=30.0)
         )
     return runnable, []
 
@@ -672,8 +672,7 @@ def held_out_jobs(case: Case, clean: Side, refit: Refit | None) -> Plan:
 def _both(case: Case, attack: Attack[Any, Any], side: Side, learnt: Rows, columns: tuple[Rows, Rows], name: str) -> Job:
     """Return the job whose main figure is of the unlisted words; the listed ones are a second figure."""
     listed, unlisted = (
-        attack_job(attack, side, *_evidence(case, side, learnt, part), case.options, name=name, family="held-out-terms")
-        for part in columns
+        attack_job(attack, side, *_evidence(case, side, learnt, part), case.options, name=name) for part in columns
     )
 
     def run(folder: Path | None) -> AttackResult:
@@ -682,6 +681,7 @@ def _both(case: Case, attack: Attack[Any, Any], side: Side, learnt: Rows, column
         known = replace(other.main, metric=f"{other.main.metric} of listed words")
         return replace(
             result,
+            family="held-out-terms",
             estimates={**result.estimates, "listed": known},
             seconds=result.seconds + other.seconds,
             description=f"{result.description} On words left out of the fit.",

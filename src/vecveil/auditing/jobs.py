@@ -78,34 +78,25 @@ def attack_job(
     options: Options,
     *,
     name: str | None = None,
-    family: str | None = None,
     weight: float = 1.0,
-    oracle: bool = True,
-    long: bool = False,
 ) -> Job:
-    """Return the job that runs ``attack`` on one side.
-
-    Args:
-        name, family: of the result; None takes those of the attack.
-        oracle: False withholds the side's oracle, for attacks on a secret.
-        long: save checkpoints while training.
-    """
+    """Return the job that runs ``attack`` on one side; ``name`` is of the result, None takes that of the attack."""
     result_name = attack.name if name is None else name
-    knowledge = side.knowledge if oracle else {}
 
     def once(folder: Path | None) -> AttackResult:
-        return attack.run(train, test, rng=options.seed, checkpoint=folder, show_progress=False, **knowledge)
+        return attack.run(train, test, rng=options.seed, checkpoint=folder, show_progress=False, **side.knowledge)
 
-    def run(checkpoint: Path | None) -> AttackResult:
+    def run(folder: Path | None) -> AttackResult:
+        checkpoint = folder if attack.trains_long else None
         try:
-            result = once(checkpoint if long else None)
+            result = once(checkpoint)
         except DataFileError:
-            if checkpoint is None or not long:
+            if checkpoint is None:
                 raise
             # A checkpoint cut short or of another version must not end the audit: train from the start.
             shutil.rmtree(checkpoint, ignore_errors=True)
             result = once(checkpoint)
-        return replace(result, name=result_name, family=family or result.family)
+        return replace(result, name=result_name)
 
     def of_part(share: float) -> tuple[int, Job]:
         assert isinstance(train, LabelledVectors)
@@ -115,8 +106,8 @@ def attack_job(
             fewer = copy.copy(attack)
             fewer.rows = max(2, round(share * attack.rows))
             smaller = fewer
-        settings: dict[str, Any] = {"weight": weight, "oracle": oracle, "name": f"{result_name}-of-{share:g}"}
-        return part.texts_known, attack_job(smaller, side, part, test, options, **settings)
+        name = f"{result_name}-of-{share:g}"
+        return part.texts_known, attack_job(smaller, side, part, test, options, name=name, weight=weight)
 
     return Job(result_name, side.name, run, weight, of_part if isinstance(train, LabelledVectors) else None)
 

@@ -62,7 +62,7 @@ def jobs(case: Case, sides: Sequence[Side]) -> Plan:
         train, test = _evidence(side.seen or case, side)
         epochs = _epochs(_GEIA_PASSES[device], len(train))
         geia = GEIAAttack("small", epochs=epochs, **common)
-        job = attack_job(geia, side, train, test, o, weight=300.0, long=True)
+        job = attack_job(geia, side, train, test, o, weight=300.0)
         # ALGEN writes with the decoder of the clean side, which this job trains once.
         if side.name == "clean":
             clean.job = job
@@ -79,7 +79,7 @@ def jobs(case: Case, sides: Sequence[Side]) -> Plan:
             replace(preset, recipe=recipe, rounds=3, **_SMALLER[device]),
             **{**common, "judged": JUDGED_CORRECTED},
         )
-        runnable.append(attack_job(writer, side, train, test, o, weight=250.0, long=True))
+        runnable.append(attack_job(writer, side, train, test, o, weight=250.0))
 
         # `side=side` binds now: a closure would see the last side of the loop.
         def few_shot(folder: Path | None, side: Side = side, encode: Encode = encode) -> AttackResult:

@@ -13,6 +13,7 @@ from harness.errors import raises
 from vecveil.attacks.reconstruction.base import rows_by_length
 from vecveil.attacks.training import (
     TrainingRecipe,
+    TrainingRun,
     fit_model,
     forget_training,
     load_weights,
@@ -49,8 +50,8 @@ def _validate(model):
 
 
 def _fit(model, folder=None, recipe=RECIPE, loss_of=_loss, validate=_validate, seed=1):
-    rng = np.random.default_rng(seed)
-    return fit_model(model, _batches, loss_of, validate, recipe, rng=rng, folder=folder, show_progress=False)
+    run = TrainingRun(np.random.default_rng(seed), show_progress=False, folder=folder)
+    return fit_model(model, _batches, loss_of, validate, recipe, run)
 
 
 def _same(one, other):

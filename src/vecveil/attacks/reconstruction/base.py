@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypedDict, final
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,20 @@ _KEYS = {
 }
 
 
+class Judging(TypedDict, total=False):
+    """Options of every reconstruction attack.
+
+    Attributes:
+        judge_encoder: Encodes originals and reconstructions for their cosine; the attacker's own or another.
+        words_of: The concept's words in a text, for Leakage (SPARSE Eq. 13).
+        judged: Most test texts that are reconstructed: decoding is slow.
+    """
+
+    judge_encoder: EncodeTexts | None
+    words_of: WordsOf | None
+    judged: int
+
+
 class ReconstructionAttack(Attack[TextVectors, TextVectors]):
     """An attack that writes texts; subclasses implement `_fit` and `_reconstruct`.
 
@@ -43,11 +57,6 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
     ``leakage`` if `words_of` is given; ``cosine`` if `judge_encoder` is given; ``token_f1_of_NAME`` for each further
     variant of the attack, whose metric names its knowledge (``token F1 with 10 pairs``). Chance is the same figure for
     reconstructions assigned to other texts.
-
-    Attributes:
-        judge_encoder: Encodes originals and reconstructions for their cosine; the attacker's own or another.
-        words_of: The concept's words in a text, for Leakage (SPARSE Eq. 13).
-        judged: Most test texts that are reconstructed: decoding is slow.
     """
 
     family = "reconstruction"
@@ -56,9 +65,11 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
     words_of: WordsOf | None = None
     judged: int = 500
 
-    def _set_judge(self, judge_encoder: EncodeTexts | None, words_of: WordsOf | None, judged: int) -> None:
-        self.judge_encoder, self.words_of = judge_encoder, words_of
-        self.judged = check_count(judged, owner=type(self).__name__, param="judged")
+    def _set_judge(self, options: dict[str, Any]) -> None:
+        """Keep the `Judging` among ``options``, and take it out."""
+        for name in Judging.__annotations__.keys() & options:
+            setattr(self, name, options.pop(name))
+        check_count(self.judged, owner=type(self).__name__, param="judged")
 
     @abstractmethod
     def _reconstruct(self, state: Any, X: Embeddings, knowledge: Knowledge) -> list[str]:

@@ -21,13 +21,13 @@ from vecveil.attacks.reconstruction.base import (
     ReconstructionAttack,
     TextBatches,
     Tokeniser,
-    WordsOf,
     import_transformers,
     rows_by_length,
 )
 from vecveil.attacks.release_model import InputMap, fit_input_map
 from vecveil.attacks.training import (
     TrainingRecipe,
+    TrainingRun,
     fit_model,
     forget_training,
     load_tensors,
@@ -430,28 +430,29 @@ class DecoderAttack(ReconstructionAttack):
 
     Args:
         preset: ``"small"``, ``"medium"`` or ``"paper"``.
-        options: Any value of the preset: ``layers``, ``width``, ``heads``, ``prefix``, ``hidden``, ``hint``,
+        options: ``device`` (``"auto"`` takes CUDA where there is one, else the CPU), those of `Judging`, and
+            any value of the preset: ``layers``, ``width``, ``heads``, ``prefix``, ``hidden``, ``hint``,
             ``max_tokens``, ``vocabulary``, ``model``, ``epochs``, ``batch``, ``learning_rate``,
             ``warmup_share``, ``patience``, ``clip``, ``weight_decay``, ``precision``, ``seconds``,
             ``save_seconds``.
         corpus: Further texts to learn from, none of them a test text; ``encode`` encodes them.
         beams: Texts that decoding keeps at once; 1 is greedy. More find a little more and take longer.
-        device: ``"auto"`` takes CUDA where there is one, else the CPU.
-        judging: Arguments of `ReconstructionAttack`: ``judge_encoder``, ``words_of``, ``judged``.
     """
+
+    trains_long = True
 
     def __init__(
         self,
         preset: str,
-        options: Mapping[str, Any],
         corpus: Sequence[str] | None,
         encode: EncodeTexts | None,
         beams: int,
-        device: str,
-        judging: tuple[EncodeTexts | None, WordsOf | None, int],
+        options: Mapping[str, Any],
     ) -> None:
-        owner = type(self).__name__
-        self.plan = plan(preset, options, owner=owner)
+        owner, rest = type(self).__name__, dict(options)
+        self._set_judge(rest)
+        self._device = rest.pop("device", "auto")
+        self.plan = plan(preset, rest, owner=owner)
         if corpus is not None and encode is None:
             raise InvalidInputError(
                 "The corpus must be encoded like the training texts: pass encode with it.", param="encode"
@@ -462,9 +463,8 @@ class DecoderAttack(ReconstructionAttack):
             given = check_texts(corpus, owner=owner, param="corpus")
             text = repr(list(given)).encode("utf-8", "surrogatepass")
             self.corpus_digest = hashlib.sha256(text).hexdigest()[:32]
-        self._corpus, self._encode, self._device = corpus, encode, device
+        self._corpus, self._encode = corpus, encode
         self._beams = check_count(beams, owner=owner, param="beams")
-        self._set_judge(*judging)
 
     def _check(self, train: TextVectors, test: TextVectors, knowledge: Knowledge) -> None:
         if self._corpus is None:
@@ -514,10 +514,7 @@ class DecoderAttack(ReconstructionAttack):
             decoder_loss,
             lambda module: mean_loss(module, validation, decoder_loss),
             replace(self.plan.recipe, device=self._device),
-            rng=rng,
-            folder=session.folder,
-            name="decoder",
-            show_progress=session.show_progress,
+            TrainingRun(rng, "decoder", session.show_progress, session.folder),
         )
         decoder.details.update(
             parameters=decoder.parameters,
@@ -560,13 +557,9 @@ class GEIAAttack(DecoderAttack):
         corpus: Sequence[str] | None = None,
         encode: EncodeTexts | None = None,
         beams: int = 1,
-        judge_encoder: EncodeTexts | None = None,
-        words_of: WordsOf | None = None,
-        judged: int = 500,
-        device: str = "auto",
         **options: Any,
     ) -> None:
-        """Keep the settings; `DecoderAttack` and `ReconstructionAttack` describe those that are not listed.
+        """Keep the settings; `DecoderAttack` describes those that are not listed.
 
         Args:
             start_from: Checkpoint folder of a finished attack, such as one on clean vectors of a large corpus:
@@ -575,8 +568,7 @@ class GEIAAttack(DecoderAttack):
                 count as released: that fits an attack on clean vectors only.
         """
         self.name = "geia" if preset == "small" else f"geia-{preset}"
-        judging = (judge_encoder, words_of, judged)
-        super().__init__(preset, options, corpus, encode, beams, device, judging)
+        super().__init__(preset, corpus, encode, beams, options)
         self.start_from = None if start_from is None else str(start_from)
 
     def _fit(self, train: TextVectors, validation: TextVectors, session: Session) -> Decoder:
@@ -648,10 +640,6 @@ class ALGENAttack(DecoderAttack):
         corpus: Sequence[str] | None = None,
         encode: EncodeTexts | None = None,
         beams: int = 1,
-        judge_encoder: EncodeTexts | None = None,
-        words_of: WordsOf | None = None,
-        judged: int = 500,
-        device: str = "auto",
         **options: Any,
     ) -> None:
         """Keep the settings.
@@ -659,21 +647,19 @@ class ALGENAttack(DecoderAttack):
         Args:
             decoder: Folder of a decoder (a checkpoint of `GEIAAttack` on clean vectors), or None to train one.
             pairs: Numbers of leaked pairs to try; those above the number of training texts use them all.
-            preset: Of the decoder that is trained, with ``options`` as in `DecoderAttack`.
+            preset: Of the decoder that is trained.
             corpus: Texts to train it on, none of them a test text; None takes the training texts.
             encode: The attacker's own encoder, any dimension. None: the clean training vectors are its own,
                 which needs a release oracle.
-            judged: Most test texts that are reconstructed, for each number of pairs.
 
-        `DecoderAttack` and `ReconstructionAttack` describe the others.
+        `DecoderAttack` describes the others.
         """
         owner = "ALGENAttack"
         self.decoder = None if decoder is None else str(decoder)
         self.pairs = tuple(sorted({check_count(k, owner=owner, param="pairs") for k in pairs}))
         if not self.pairs:
             raise InvalidInputError("pairs must name at least one number of leaked pairs.", param="pairs")
-        judging = (judge_encoder, words_of, judged)
-        super().__init__(preset, options, corpus, encode, beams, device, judging)
+        super().__init__(preset, corpus, encode, beams, options)
 
     def _check(self, train: TextVectors, test: TextVectors, knowledge: Knowledge) -> None:
         super()._check(train, test, knowledge)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,10 @@ from vecveil.attacks.attack import Knowledge, Session, TextVectors
 from vecveil.attacks.reconstruction.base import (
     EncodeTexts,
     Ids,
+    Judging,
     ReconstructionAttack,
     TextBatches,
     Tokeniser,
-    WordsOf,
     import_transformers,
     rows_by_length,
 )
@@ -39,6 +39,7 @@ from vecveil.attacks.release_model import Denoiser, InputMap, fit_input_map, rid
 from vecveil.attacks.training import (
     Fit,
     TrainingRecipe,
+    TrainingRun,
     fit_model,
     forget_training,
     load_tensors,
@@ -282,11 +283,9 @@ def train_writer(
     texts: tuple[Sequence[Ids], Sequence[Ids]],
     held: Mapping[str, Array],
     recipe: TrainingRecipe,
+    session: Session,
     *,
     guesses: tuple[Guesses, Guesses] | None = None,
-    seed: int,
-    folder: Path | None,
-    show_progress: bool | None,
 ) -> Fit:
     """Train the writer's network in place.
 
@@ -294,7 +293,7 @@ def train_writer(
         inputs_of: Returns the inputs of an epoch: ``target`` and, for a corrector, ``guess``.
         texts: Tokens of the training and of the validation texts.
         held: Inputs of the validation texts.
-        seed: Of all randomness.
+        session: Its generator gives the seed.
     """
     own = others = None
     if guesses is not None:
@@ -313,10 +312,7 @@ def train_writer(
         sequence_loss,
         lambda module: mean_loss(module, validation, sequence_loss),
         recipe,
-        rng=np.random.default_rng(seed),
-        folder=folder,
-        name=writer.shape.kind,
-        show_progress=show_progress,
+        TrainingRun(session.rng, writer.shape.kind, session.show_progress, session.folder),
     )
 
 
@@ -427,6 +423,20 @@ class Vec2TextState:
         )
 
 
+class Vec2TextOptions(Judging, total=False):
+    """Further options of `Vec2TextAttack`; the first three replace what the preset has.
+
+    Attributes:
+        rounds: Most rounds of correction; 0 is the hypothesiser alone, without a corrector. More rounds find a
+            little more and take longer.
+        beam: Guesses kept for each vector, and written for each guess.
+    """
+
+    rounds: int | None
+    beam: int | None
+    device: str | None
+
+
 class Vec2TextAttack(ReconstructionAttack):
     """Write a first guess from the vector, encode it, and correct it by the difference of the two.
 
@@ -445,39 +455,30 @@ class Vec2TextAttack(ReconstructionAttack):
     description = "Encoder-decoder that guesses the text and corrects the guess by its own vector."
     source = 'Morris et al. (2023), "Text Embeddings Reveal (Almost) As Much As Text".'
     state_type = Vec2TextState
+    trains_long = True
 
     def __init__(
         self,
         encode: EncodeTexts | None,
         preset: str | Preset = "small",
         *,
-        rounds: int | None = None,
-        beam: int | None = None,
         draws: int = 4,
         align: str = "auto",
         start_from: Start = None,
         fine_tune: bool = True,
-        device: str | None = None,
-        judge_encoder: EncodeTexts | None = None,
-        words_of: WordsOf | None = None,
-        judged: int = 500,
+        **options: Unpack[Vec2TextOptions],
     ) -> None:
         """Keep the settings.
 
         Args:
             encode: The encoder that made the vectors: N texts in, (N, n) array out. None for ``rounds=0``.
             preset: ``"small"`` (trained from scratch), ``"paper"`` (T5-base), or your own `Preset`.
-            rounds: Most rounds of correction; 0 is the hypothesiser alone, without a corrector. None
-                takes the preset's. More rounds find a little more and take longer.
-            beam: Guesses kept for each vector, and written for each guess; None takes the preset's.
             draws: Releases of a guess that are averaged; more make the comparison less noisy.
             align: ``"auto"``, ``"ridge"`` or ``"none"``: the replacement of the release without an oracle.
             start_from: Folder of a finished attack (its checkpoint), or published weights. The networks
                 continue from there, with its tokens, inputs and sizes in place of the preset's.
             fine_tune: False uses ``start_from`` unchanged, and trains only a missing corrector.
-            device: Overrides the device of the preset's recipe.
-
-        `ReconstructionAttack` describes ``judge_encoder``, ``words_of`` and ``judged``.
+            **options: As in `Vec2TextOptions`.
         """
         owner = "Vec2TextAttack"
         if isinstance(preset, str):
@@ -486,11 +487,11 @@ class Vec2TextAttack(ReconstructionAttack):
             preset = PRESETS[preset]
         if align not in ("auto", "ridge", "none"):
             raise unknown_name(owner, "align", ("auto", "ridge", "none"), align)
-        given = replace(
-            preset, rounds=preset.rounds if rounds is None else rounds, beam=preset.beam if beam is None else beam
-        )
-        if device is not None:
-            given = replace(given, recipe=replace(given.recipe, device=device))
+        rest: dict[str, Any] = dict(options)
+        self._set_judge(rest)
+        device = rest.pop("device", None) or preset.recipe.device
+        own = {name: value for name, value in rest.items() if value is not None}
+        given = replace(preset, **own, recipe=replace(preset.recipe, device=device))
         if given.rounds and encode is None:
             raise InvalidInputError(
                 "Correction compares vectors: pass encode, or rounds=0 for the hypothesiser alone.", param="encode"
@@ -506,7 +507,6 @@ class Vec2TextAttack(ReconstructionAttack):
         self.encode, self.preset, self.align = encode, given, align
         self.draws = check_count(draws, owner=owner, param="draws")
         self.start_from, self.fine_tune = start_from, bool(fine_tune)
-        self._set_judge(judge_encoder, words_of, judged)
 
     def _settings(self) -> Mapping[str, Any]:
         # A callable cannot be compared between runs.
@@ -557,9 +557,7 @@ class Vec2TextAttack(ReconstructionAttack):
                 texts,
                 {"target": inputs(held)},
                 self.preset.recipe,
-                seed=seeds[3],
-                folder=session.folder,
-                show_progress=session.show_progress,
+                replace(session, rng=np.random.default_rng(seeds[3])),
             )
         first.module.to(self._device()).eval()
         if space is None:
@@ -583,7 +581,7 @@ class Vec2TextAttack(ReconstructionAttack):
         seeds: Sequence[int],
         session: Session,
     ) -> tuple[Writer, Fit]:
-        inputs, folder = first.inputs, session.folder
+        inputs = first.inputs
         own, others = (write_guesses(first, some, space) for some in targets)
         if second is None:
             second = _corrector_of(first, seeds[4])
@@ -595,10 +593,8 @@ class Vec2TextAttack(ReconstructionAttack):
             texts,
             {"target": held, "guess": placed},
             self.preset.recipe,
+            replace(session, rng=np.random.default_rng(seeds[6])),
             guesses=(own, others),
-            seed=seeds[6],
-            folder=folder,
-            show_progress=session.show_progress,
         )
         return second, fit
 

@@ -7,13 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.attack import Knowledge, Session, TextVectors
-from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf, import_transformers
+from vecveil.attacks.reconstruction.base import EncodeTexts, Judging, ReconstructionAttack, import_transformers
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.metrics.utility import unit_rows
 from vecveil.runtime import import_torch, resolve_device
@@ -224,19 +224,16 @@ class ZeroShotAttack(ReconstructionAttack):
         beam: int = 6,
         proposals: int = 1000,
         max_tokens: int = 24,
-        words_of: WordsOf | None = None,
-        judge_encoder: EncodeTexts | None = None,
-        judged: int = 100,
+        **judging: Unpack[Judging],
     ) -> None:
         """Keep the settings.
 
         Args:
-            queries: Texts encoded for each released vector; more read more.
+            queries: Texts encoded for each released vector; more of them recover more.
             beam: Prefixes kept for each vector.
             proposals: Tokens that the language model proposes for each prefix.
             max_tokens: Longest text.
-
-        `ReconstructionAttack` describes the others.
+            **judging: As for every reconstruction attack; ``judged`` is 100.
         """
         owner = "ZeroShotAttack"
         self.queries = check_count(queries, owner=owner, param="queries")
@@ -251,7 +248,7 @@ class ZeroShotAttack(ReconstructionAttack):
         )
         self._encode, self._lm = encode, language_model
         self._counts: dict[str, float] = {}
-        self._set_judge(judge_encoder, words_of, judged)
+        self._set_judge({"judged": 100, **judging})
 
     def _check(self, train: TextVectors, test: TextVectors, knowledge: Knowledge) -> None:
         if not knowledge.adaptive:

@@ -97,10 +97,8 @@ class WhiteboxOptions:
 
 def whitebox_candidate(data: Data, options: WhiteboxOptions, aim: Aim) -> Candidate:
     """Return diagonal Mahalanobis noise shaped by integrated gradients."""
-    from vecveil.attacks.networks import (
-        PUBLISHED,
-        train_network,  # loads torch
-    )
+    from vecveil.attacks.networks import PUBLISHED, train_network  # loads torch
+    from vecveil.attacks.training import TrainingRun
 
     floor, steps, epochs = options.floor, options.steps, options.epochs or PUBLISHED.epochs
     X = data.positive.astype(np.float32)
@@ -114,7 +112,7 @@ def whitebox_candidate(data: Data, options: WhiteboxOptions, aim: Aim) -> Candid
     schedule = replace(PUBLISHED, epochs=epochs)
     sizes, rng = (X.shape[1], labels.shape[1]), np.random.default_rng(aim.seed)
     network, _ = train_network(
-        lambda rng: (X, labels), sizes, schedule, rng, "Training the classifier", show_progress=aim.show_progress
+        lambda rng: (X, labels), sizes, schedule, TrainingRun(rng, "Training the classifier", aim.show_progress)
     )
     weights = white_box_sensitivity(network.module.eval(), X, labels, steps=steps, show_progress=aim.show_progress)
     shape = white_box_shape(weights, floor=floor)
