@@ -299,8 +299,8 @@ def fit_model(
         pass
     if not fit.best:  # such a model would recover nothing, as if there were nothing to recover
         raise TrainingError(
-            f"The training of {run.name} diverged: its validation loss was finite in none of {fit.epoch} epochs. Check the "
-            "vectors for extreme values, or leave the attack out.",
+            f"The training of {run.name} diverged: its validation loss was finite in none of {fit.epoch} epochs. Check "
+            "the vectors for extreme values, or leave the attack out.",
             fit.epoch,
             0,
         )
