@@ -21,8 +21,8 @@ from vecveil.sealing import Sealer
 from vecveil.sealing.blob import SqliteBlobs
 from vecveil.search.collection import ProtectedCollection
 from vecveil.stores import Batch, VectorStore, open_store
-from vecveil.stores.fields import with_blob
 from vecveil.stores.forgetting import files_with, forget, reconcile, traces_of
+from vecveil.stores.store import with_blob
 
 ROWS, DIMENSION = 30, 8
 MODULES = {

@@ -22,8 +22,8 @@ import pytest
 import vecveil
 from harness.command_line import CANARY, SECRET, Outcome, command, environment, run, write_csv
 from vecveil.stores import Batch, VectorStore, open_store
-from vecveil.stores.fields import PROTECTOR_FIELD
 from vecveil.stores.locations import in_this_process
+from vecveil.stores.store import PROTECTOR_FIELD
 
 pytest.importorskip("chromadb")
 pytest.importorskip("sqlite_vec")

@@ -23,9 +23,8 @@ from vecveil.data.columns import missing_column, python_values
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError
 from vecveil.io import write_text
 from vecveil.stores import open_store
-from vecveil.stores.fields import leaves
 from vecveil.stores.locations import index_place, short_name
-from vecveil.stores.scanning import PROTECTION_CODES, Scan, ScanFinding, in_order, scan
+from vecveil.stores.scanning import PROTECTION_CODES, Scan, ScanFinding, in_order, leaves, scan
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 

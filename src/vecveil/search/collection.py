@@ -31,9 +31,8 @@ from vecveil.sealing.blob import SEALED_FIELD, VERSION, canonical_ids, decoded, 
 from vecveil.sealing.keystore import FILTER_PREFIX, CollectionKeys, token_fields, typed_value
 from vecveil.sealing.sealer import OnInvalid, filter_tokens
 from vecveil.search import check_fields
-from vecveil.stores.fields import PROTECTOR_FIELD, protector_mark, with_blob
 from vecveil.stores.locations import open_store, public_name
-from vecveil.stores.store import Batch, Match, Missing, VectorStore, as_json
+from vecveil.stores.store import PROTECTOR_FIELD, Batch, Match, Missing, VectorStore, as_json, protector_mark, with_blob
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_exact, check_same_length, check_texts
 
@@ -738,7 +737,12 @@ class ProtectedCollection:
         values: dict[str, dict[bytes, Any]] = {}
         for field, listed in _equalities({} if where is None else where, owner):
             if field not in self.filter_fields:
-                raise unknown_name(owner, "where", self.filter_fields or ["filter_fields"], field)
+                known = ", ".join(self.filter_fields) or "none; name them in `filter_fields`"
+                raise InvalidInputError(
+                    f"{owner}: the collection has no filter field {str(field)[:60]!r}. It has: {known}.",
+                    code="E-INPUT-NAME",
+                    param="where",
+                )
             typed = {typed_value(one, param="where"): one for one in listed}
             before = values.get(field, typed)
             values[field] = {name: one for name, one in typed.items() if name in before}

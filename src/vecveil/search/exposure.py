@@ -71,13 +71,7 @@ def sampled_rows(index: SealedIndex, limit: int, seed: int) -> Unsealed:
     ids = np.array(index.ids(), dtype=object)
     rows = index.get(np.random.default_rng(seed).permutation(ids)[:limit].tolist())
     kept = [i for i, text in enumerate(rows.texts) if text is not None and text.strip()]
-    return Unsealed(
-        [rows.ids[i] for i in kept],
-        rows.vectors[kept],
-        [rows.texts[i] for i in kept],
-        [rows.metadata[i] for i in kept],
-        [],
-    )
+    return rows.rows(kept)
 
 
 def stored_vectors(index: SealedIndex, ids: Sequence[str]) -> npt.NDArray[np.uint8]:

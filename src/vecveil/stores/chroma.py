@@ -23,8 +23,8 @@ import numpy as np
 from vecveil.errors import InvalidInputError, StoreError, optional_import
 from vecveil.sealing.blob import SEALED_FIELD, is_blob
 from vecveil.stores.apart import StoreApart
-from vecveil.stores.fields import PROTECTOR_FIELD
 from vecveil.stores.store import (
+    PROTECTOR_FIELD,
     Batch,
     DatabaseStore,
     Match,

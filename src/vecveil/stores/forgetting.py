@@ -25,7 +25,7 @@ from vecveil.records.reading import Count, Record
 from vecveil.runtime import progress
 from vecveil.sealing import Sealer
 from vecveil.sealing.blob import HEADER_BYTES, NONCE_END, SEALED_FIELD, SqliteBlobs, canonical_ids, decoded
-from vecveil.stores.fields import leaves
+from vecveil.stores.scanning import leaves
 from vecveil.stores.store import Batch, VectorStore
 from vecveil.validation import check_texts
 from vecveil.version import __version__

@@ -29,18 +29,19 @@ from vecveil.sealing import KeyStore, Sealer
 from vecveil.sealing.blob import SEALED_FIELD, canonical_ids, decoded
 from vecveil.sealing.keystore import token_fields
 from vecveil.sealing.sealer import filter_tokens
-from vecveil.stores.fields import (
+from vecveil.stores.scanning import (
     OTHERS,
-    PROTECTOR_FIELD,
+    BadRows,
     Field,
+    Survey,
     carried,
     is_text_name,
     matches,
-    protector_mark,
-    with_blob,
+    refused_rows,
+    survey_beside,
+    usable_rows,
 )
-from vecveil.stores.scanning import BadRows, Survey, refused_rows, survey_beside, usable_rows
-from vecveil.stores.store import Batch, StoreInfo, VectorStore, plain
+from vecveil.stores.store import PROTECTOR_FIELD, Batch, StoreInfo, VectorStore, plain, protector_mark, with_blob
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 

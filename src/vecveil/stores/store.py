@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import decimal
 import json
@@ -13,18 +14,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, cast, final
 
 import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import InvalidInputError, StoreError, VecveilError, unknown_name, wrong_type
-from vecveil.sealing.keystore import check_filter_field
+from vecveil.sealing.blob import SEALED_FIELD
+from vecveil.sealing.keystore import FILTER_PREFIX, check_filter_field
 from vecveil.validation import check_count, check_embeddings
+
+if TYPE_CHECKING:
+    from vecveil.protector import Protector
 
 Missing = Literal["raise", "skip"]
 Where = Mapping[str, Sequence[str]]
 """Condition on rows: strings by field, of which the field must hold one."""
+PROTECTOR_FIELD = "vecveil_protector"
+"""Field of a row with a protected vector and no sealed blob: the start of the protector's fingerprint."""
 LISTED = 10_000
 """Ids per part of `VectorStore.ids`."""
 _COMPARISONS = 5  # of the rows read with those that are listed, before `every_row` gives up
@@ -568,3 +575,23 @@ def _plain(value: Any) -> Any:
     raise StoreError(
         f"A field holds a {type(value).__name__}. Fields are numbers, texts, times, lists or objects.", param="fields"
     )
+
+
+def protector_mark(protector: Protector) -> str:
+    """Return the value of `PROTECTOR_FIELD` for rows that ``protector`` released."""
+    return protector.fingerprint[:16]
+
+
+def with_blob(fields: Mapping[str, Any], blob: bytes | None, tokens: Mapping[str, str] = {}) -> Mapping[str, Any]:
+    """Return ``fields`` with the blob, if one is given, and filter tokens instead of older ones."""
+    values = {name: value for name, value in fields.items() if not name.startswith(FILTER_PREFIX)}
+    values |= tokens
+    if blob is not None:
+        values[SEALED_FIELD] = base64.b64encode(blob).decode()
+    return like(fields, values)
+
+
+def like(fields: Mapping[str, Any], values: dict[str, Any]) -> Mapping[str, Any]:
+    """Return ``values`` as a row like ``fields``: rows of typed tables carry their layout (`pgvector.TableRow`)."""
+    with_values = getattr(fields, "with_values", None)
+    return values if with_values is None else cast(Mapping[str, Any], with_values(values))

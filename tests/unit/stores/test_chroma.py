@@ -19,9 +19,9 @@ from vecveil.errors import StoreError
 from vecveil.randomness import NoiseKeys
 from vecveil.search.collection import ProtectedCollection
 from vecveil.stores import Batch, open_store
-from vecveil.stores.fields import PROTECTOR_FIELD
 from vecveil.stores.locations import in_this_process
 from vecveil.stores.scanning import scan
+from vecveil.stores.store import PROTECTOR_FIELD
 
 
 def batch(count: int, start: int = 0) -> Batch:

@@ -12,9 +12,8 @@ import vecveil
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.stores import Batch
 from vecveil.stores.exposure import visible_queries, visible_rows
-from vecveil.stores.fields import with_blob
 from vecveil.stores.locations import in_this_process
-from vecveil.stores.store import VectorStore
+from vecveil.stores.store import VectorStore, with_blob
 
 pytest.importorskip("sqlite_vec")
 

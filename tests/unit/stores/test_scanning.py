@@ -25,8 +25,20 @@ from harness.folder_store import FolderStore, filled
 from vecveil.errors import StoreError
 from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.stores import Batch
-from vecveil.stores.fields import OTHERS, PROTECTOR_FIELD, FieldTally, carried, kind_of, leaves, matches, with_blob
-from vecveil.stores.scanning import EqualRows, Reservoir, Scan, Survey, scan
+from vecveil.stores.scanning import (
+    OTHERS,
+    EqualRows,
+    FieldTally,
+    Reservoir,
+    Scan,
+    Survey,
+    carried,
+    kind_of,
+    leaves,
+    matches,
+    scan,
+)
+from vecveil.stores.store import PROTECTOR_FIELD, with_blob
 
 N = 24
 
