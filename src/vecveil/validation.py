@@ -152,6 +152,11 @@ def check_count(value: Any, *, owner: str, param: str, minimum: int = 1, maximum
     return number
 
 
+def check_seed(value: Any, *, owner: str) -> int:
+    """Return ``value`` as a seed that NumPy, torch and a saved file all take: an integer from 0 to 2⁶³ − 1."""
+    return check_count(value, owner=owner, param="seed", minimum=0, maximum=2**63 - 1)
+
+
 def check_same_length(owner: str, **arrays: Sequence[Any] | np.ndarray) -> int:
     """Return the common length of ``arrays``; refuse arrays of different lengths."""
     for name, array in arrays.items():

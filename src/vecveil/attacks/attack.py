@@ -30,7 +30,7 @@ from vecveil.metrics.estimates import Estimate, group_index
 from vecveil.metrics.leakage import TermTable, check_labels
 from vecveil.randomness import resolve_generator
 from vecveil.types import Embeddings, Matrix, RandomSource, Release, Texts
-from vecveil.validation import check_count, check_embeddings, check_positive, check_same_length, check_texts
+from vecveil.validation import check_count, check_embeddings, check_positive, check_same_length, check_seed, check_texts
 
 Rows = npt.NDArray[np.intp]
 Self = TypeVar("Self", bound="Evidence")
@@ -113,7 +113,7 @@ def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list
             param="groups",
         )
     sizes = sizes / sizes.sum() * len(given)
-    seed = check_count(seed, owner=owner, param="seed", minimum=0)
+    seed = check_seed(seed, owner=owner)
     shuffled = np.random.default_rng(seed).permutation(len(values))
     # Large groups first: placed late, they could not be balanced any more.
     sizeable = counts[shuffled] > sizes.min() / 10

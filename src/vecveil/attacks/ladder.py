@@ -21,7 +21,7 @@ from vecveil.attacks.token_inference import (
 )
 from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.types import Embeddings, Groups, Matrix, Release, TokenLabels
-from vecveil.validation import check_count
+from vecveil.validation import check_seed
 
 FULL_EFFORT = 4.0  # steps of the network in tier full, relative to tier quick
 
@@ -146,7 +146,7 @@ def token_inference_ladder(
     Raises:
         MissingDependencyError: torch is not installed.
     """
-    seed = check_count(seed, owner="token_inference_ladder", param="seed", minimum=0)
+    seed = check_seed(seed, owner="token_inference_ladder")
     known: dict[str, Any] = dict(options)
     groups, without, further = (known.pop(f"{name}_train", None) for name in ("groups", "without", "further"))
     train = LabelledVectors(X_train, L_train, groups, without, further)

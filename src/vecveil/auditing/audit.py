@@ -47,7 +47,7 @@ from vecveil.records.audit import SEALED, EncoderRecord, GuaranteeRecord, Utilit
 from vecveil.records.verdict import UNPROTECTED
 from vecveil.runtime import resolve_device
 from vecveil.types import Embeddings, Release, Texts
-from vecveil.validation import check_count, check_embeddings, check_same_length, check_texts
+from vecveil.validation import check_count, check_embeddings, check_same_length, check_seed, check_texts
 
 UTILITY_ROWS = 5000  # rows sampled for utility: neighbour search grows with their square
 OWN_WORDS = "words of the texts"
@@ -304,7 +304,7 @@ def check_options(texts: Texts, options: AuditOptions, *, owner: str) -> Options
         raise TypeError(f"{owner}() got an unexpected keyword argument {unknown[0]!r}")
     if given.get("min_token_count") is not None:
         check_count(given["min_token_count"], owner=owner, param="min_token_count")
-    given["seed"] = check_count(given.get("seed", 0), owner=owner, param="seed", minimum=0)
+    given["seed"] = check_seed(given.get("seed", 0), owner=owner)
     if given.get("tier", "quick") not in ("quick", "full"):
         raise InvalidInputError("`tier` is 'quick' or 'full'.", param="tier")
     groups, subjects = given.pop("groups", None), given.pop("subjects", None)

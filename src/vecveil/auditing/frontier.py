@@ -67,7 +67,7 @@ from vecveil.records.verdict import PART
 from vecveil.runtime import one_blas_thread, progress
 from vecveil.sensitivity.subspace import near_duplicate_groups
 from vecveil.types import Embeddings, Release, Texts
-from vecveil.validation import check_count, check_probability, check_same_length, check_texts
+from vecveil.validation import check_count, check_probability, check_same_length, check_seed, check_texts
 from vecveil.version import __version__
 
 OWNER = "frontier"
@@ -170,7 +170,7 @@ def frontier(
     """
     started = time.perf_counter()
     texts = check_texts(texts, owner=OWNER, min_rows=2)
-    seed = check_count(seed, owner=OWNER, param="seed", minimum=0)
+    seed = check_seed(seed, owner=OWNER)
     concept.require_spans(OWNER)
     if groups is not None:
         check_same_length(OWNER, groups=list(groups), texts=texts)

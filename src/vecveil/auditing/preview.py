@@ -27,7 +27,7 @@ from vecveil.metrics.leakage import r_precision
 from vecveil.protector import Protector
 from vecveil.protector.methods.text_level import released_rows
 from vecveil.types import Embeddings, Release, Texts
-from vecveil.validation import check_count, check_embeddings, check_positive, check_texts
+from vecveil.validation import check_count, check_embeddings, check_positive, check_seed, check_texts
 
 Encode = Callable[[Sequence[str]], Embeddings]
 Report = Callable[[float, str], None]
@@ -300,7 +300,7 @@ class Preview:
             )
         self.protector = protector
         self.words = WordList(words)
-        self.seed = check_count(seed, owner=_OWNER, param="seed", minimum=0)
+        self.seed = check_seed(seed, owner=_OWNER)
         levels = {check_positive(factor, owner=_OWNER, param="factors") for factor in factors}
         self.factors = tuple(sorted(levels | {1.0})) if _can_rescale(protector) else (1.0,)
         self._encode = encode or protector.loaded_encoder().encode

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from vecveil.errors import DataFileError, InvalidInputError, optional_import
 from vecveil.io import write_bytes
 from vecveil.types import Texts
-from vecveil.validation import check_count, check_texts
+from vecveil.validation import check_count, check_seed, check_texts
 
 LSA_FILE = "lsa.safetensors"
 _OWNER = "LsaEncoder"
@@ -77,7 +77,7 @@ class LsaEncoder:
         ngrams = check_count(ngrams, owner=owner, param="ngrams", maximum=2)
         least = check_count(min_texts, owner=owner, param="min_texts")
         most = check_count(max_terms, owner=owner, param="max_terms")
-        seed = check_count(seed, owner=owner, param="seed", minimum=0)
+        seed = check_seed(seed, owner=owner)
         tfidf = _tfidf(ngrams, min_df=least, max_features=most)
         try:
             rows = tfidf.fit_transform(texts)

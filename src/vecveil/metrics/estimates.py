@@ -18,7 +18,7 @@ import scipy  # its submodules load when they are first used: scipy.stats takes 
 from scipy.special import ndtri
 
 from vecveil.errors import InvalidInputError
-from vecveil.validation import check_count, check_probability, check_same_length
+from vecveil.validation import check_count, check_probability, check_same_length, check_seed
 
 LEVEL = 0.95
 DRAWS = 2000
@@ -158,7 +158,7 @@ def other_rows(groups: Any, rows: int, *, owner: str, seed: int = 0) -> npt.NDAr
     every row stands alone; errors name ``owner``.
     """
     index, count = group_index(groups, rows, owner=owner)
-    seed = check_count(seed, owner=owner, param="seed", minimum=0)
+    seed = check_seed(seed, owner=owner)
     if rows < 2:
         return None
     rng = np.random.default_rng(seed)

@@ -42,7 +42,7 @@ from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import near_duplicate_groups
 from vecveil.textcrafter import contains_pii
 from vecveil.types import Embeddings, Groups, Texts, TokenLabels
-from vecveil.validation import check_count, check_same_length, check_texts
+from vecveil.validation import check_count, check_same_length, check_seed, check_texts
 
 MAX_PAIRS = MAX_BACKGROUND = 20_000
 LABELLED_TEXTS = 40_000
@@ -803,7 +803,7 @@ def _fit_text_level(texts: Texts, concept: Concept, encoder: Any, keywords: Mapp
                 f"Method {chosen.name!r} does not take `{name}`: it rewrites texts, and changes no vector.", param=name
             )
     options = options_of(chosen, {name: value for name, value in given.items() if name not in own})
-    seed = check_count(keywords["seed"], owner="fit", param="seed", minimum=0)
+    seed = check_seed(keywords["seed"], owner="fit")
     min_texts = keywords.get("min_texts", MIN_PAIRS)
     texts = check_texts(texts, owner="fit")
     concept.require_spans("fit")

@@ -15,7 +15,7 @@ from vecveil.protector.methods import METHODS, TEXT_METHODS
 from vecveil.protector.methods.noise import with_wiener
 from vecveil.protector.protector import Output
 from vecveil.types import Embeddings
-from vecveil.validation import check_count
+from vecveil.validation import check_count, check_seed
 
 Utility = Literal["similarity", "neighbours", "sealed-search"] | UtilityTask
 Postprocess = str | Step | Sequence[str | Step] | None
@@ -133,6 +133,8 @@ class FitOptions:
             )
         if not isinstance(given["accept_leak"], bool):
             raise wrong_type("fit", "accept_leak", "True or False", given["accept_leak"])
+        if not isinstance(given["concept_name"], str | None):
+            raise wrong_type("fit", "concept_name", "a name, or None", given["concept_name"])
         output = given["output"]
         if not isinstance(given["output"], str) or output not in ("full", "reduced"):
             raise unknown_name("fit", "output", ("full", "reduced"), output)
@@ -163,7 +165,7 @@ class FitOptions:
             splits=splits,
             encoder=given["encoder"],
             concept=given["concept_name"],
-            seed=check_count(given["seed"], owner=owner, param="seed", minimum=0),
+            seed=check_seed(given["seed"], owner=owner),
             show_progress=given["show_progress"],
         )
 

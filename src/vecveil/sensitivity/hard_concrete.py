@@ -25,7 +25,7 @@ from scipy.special import expit
 from vecveil.errors import out_of_range, unknown_name, wrong_shape, wrong_type
 from vecveil.runtime import import_torch, one_thread, progress, resolve_device
 from vecveil.types import Embeddings
-from vecveil.validation import check_count, check_embeddings, check_positive, check_probability
+from vecveil.validation import check_count, check_embeddings, check_positive, check_probability, check_seed
 
 if TYPE_CHECKING:
     import torch
@@ -194,7 +194,7 @@ def fit_hard_concrete_mask(
     owner = "fit_hard_concrete_mask"
     options = MaskOptions() if options is None else options
     pairs, dimension = _check_pairs(positive, negative, owner)
-    check_count(seed, owner=owner, param="seed", minimum=0)
+    check_seed(seed, owner=owner)
     torch = import_torch("Training the hard-concrete mask")
     started = time.perf_counter()
     generator = torch.Generator().manual_seed(seed)

@@ -19,7 +19,7 @@ from vecveil.metrics.estimates import Estimate, cluster_bootstrap, share_interva
 from vecveil.metrics.leakage import auc
 from vecveil.metrics.utility import macro_f1
 from vecveil.types import Embeddings, Texts, Vector
-from vecveil.validation import check_count, check_embeddings, check_positive, check_texts
+from vecveil.validation import check_embeddings, check_positive, check_seed, check_texts
 
 Array = npt.NDArray[Any]
 
@@ -196,7 +196,7 @@ def fit_pii_classifier(
             param="plain",
         )
     regularisation = check_positive(regularisation, owner=owner, param="regularisation")
-    seed = check_count(seed, owner=owner, param="seed", minimum=0)
+    seed = check_seed(seed, owner=owner)
     groups = row_groups(groups_positive, groups_plain, len(positive), len(plain), owner=owner)
     rng = np.random.default_rng(seed)
     rows_positive, rows_plain = balanced_rows(len(positive), len(plain), rng)

@@ -11,7 +11,7 @@ from vecveil.errors import InvalidInputError, optional_import
 from vecveil.textcrafter.pii_classifier import PiiClassifier
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings
-from vecveil.validation import check_count, check_embeddings
+from vecveil.validation import check_count, check_embeddings, check_seed
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +47,7 @@ def plain_centroids(
     k = check_count(clusters, owner=owner, param="clusters")
     most = check_count(most, owner=owner, param="most")
     least = check_count(least, owner=owner, param="least")
-    seed = check_count(seed, owner=owner, param="seed", minimum=0)
+    seed = check_seed(seed, owner=owner)
     rng = np.random.default_rng(seed)
     if len(checked) > most:
         checked = checked[np.sort(rng.choice(len(checked), most, replace=False))]

@@ -21,7 +21,7 @@ from vecveil.textcrafter.pii_classifier import PiiClassifier
 from vecveil.textcrafter.policy_gradient import LearningCurves, NotFinite, PolicyGradient, group_numbers
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings
-from vecveil.validation import check_count, check_embeddings
+from vecveil.validation import check_embeddings, check_seed
 
 _STATE = "policy.safetensors"
 _OWNER = "train_policy"
@@ -94,7 +94,7 @@ def train_policy(
     """
     X, centroids = _checked(X, classifier, centroids)
     settings.heads_for(X.shape[1])
-    seed = check_count(seed, owner=_OWNER, param="seed", minimum=0, maximum=2**63 - 1)
+    seed = check_seed(seed, owner=_OWNER)
     numbers = group_numbers(groups, len(X), owner=_OWNER)
     state_file = None
     # Digests in place of the data: a checkpoint must not hold texts or vectors.

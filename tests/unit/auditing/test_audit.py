@@ -302,6 +302,7 @@ def test_reduced_releases_are_audited_in_their_own_dimension() -> None:
     [
         ({"tier": "huge"}, "`tier`"),
         ({"seed": -1}, "`seed`"),
+        ({"seed": 2**70}, "`seed`"),
         ({"groups": [1]}, "`groups`"),
         ({"embeddings": np.zeros((5, N_DIM))}, "`embeddings`"),
         ({"min_token_count": 0}, "`min_token_count`"),

@@ -51,6 +51,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"utility": 3}, "utility"),
     ({"seed": -1}, "seed"),
     ({"seed": 1.5}, "seed"),
+    ({"seed": 2**70}, "seed"),
+    ({"concept_name": 5}, "concept_name"),
     ({"groups": [1, 2, 3]}, "groups"),
     ({"groups": np.zeros((100, 2), int)}, "groups"),
     ({"groups": np.full(100, 0.5)}, "groups"),
