@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from faker import Faker
 
 from vecveil.demo.corpus import Note, NoteSpan
 from vecveil.io import write_bytes
@@ -100,6 +99,8 @@ class _People:
 
     def __init__(self, rng: random.Random, seed: int) -> None:
         self.rng = rng
+        from faker import Faker  # its import takes a second
+
         self._faker = Faker(list(LOCALES))
         self._faker.seed_instance(seed)
         self.staff = [f"Dr {self._pick().last_name()}" for _ in range(60)]

@@ -9,18 +9,31 @@ import re
 import runpy
 import sys
 import warnings
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+import vecveil
 from harness.documents import ROOT
 from vecveil.randomness import NoiseKeys
 from vecveil.sealing.sealer import Ranking
 from vecveil.search import SealedIndex
 
-__all__ = ["assert_no_secret", "index_of_many_segments", "rows_of_hits", "run_example", "same_direction"]
+__all__ = ["assert_no_secret", "index_of_many_segments", "minilm", "rows_of_hits", "run_example", "same_direction"]
+
+
+@cache
+def _encoder() -> Any:
+    return vecveil.load_encoder("minilm", precision="fp32")
+
+
+def minilm(texts: list[str]) -> np.ndarray:
+    """Return the vectors of MiniLM, which is loaded once."""
+    return _encoder().encode(texts, show_progress=False)
 
 
 def run_example(name: str, collection: Path, protector: Path) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from langchain_core.embeddings import Embeddings
 
-from harness.llama_embedding import minilm
+from harness.integration_checks import minilm
 
 __all__ = ["Inner"]
 

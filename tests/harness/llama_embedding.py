@@ -8,17 +8,9 @@ import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 
-import vecveil
+from harness.integration_checks import minilm
 
 __all__ = ["Inner", "minilm"]
-
-_encoder: list[Any] = []
-
-
-def minilm(texts: list[str]) -> np.ndarray:
-    if not _encoder:
-        _encoder.append(vecveil.load_encoder("minilm", precision="fp32"))
-    return _encoder[0].encode(texts, show_progress=False)
 
 
 class Inner(BaseEmbedding):

@@ -10,6 +10,7 @@ import pytest
 
 import vecveil
 from harness.http_encoder import hashed_vectors
+from harness.shared_files import made_once
 from vecveil.demo.corpus import CONCEPT_FILE, load_notes
 
 NOTES = 240
@@ -22,18 +23,20 @@ def notes() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def protector(notes: list[str]) -> vecveil.Protector:
-    """Return the default method, fitted with MiniLM."""
-    concept = vecveil.Concept.from_file(CONCEPT_FILE)
-    return vecveil.fit(notes, concept, "minilm", target_utility=0.9, seed=0)
+def protector_file(notes: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file of the default method, fitted with MiniLM once for all processes."""
+
+    def fit(path: Path) -> None:
+        concept = vecveil.Concept.from_file(CONCEPT_FILE)
+        vecveil.fit(notes, concept, "minilm", target_utility=0.9, seed=0).save(path)
+
+    return made_once(tmp_path_factory, "health.vecveil", fit)
 
 
 @pytest.fixture(scope="session")
-def protector_file(protector: vecveil.Protector, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the protector's file."""
-    path = tmp_path_factory.mktemp("protector") / "health.vecveil"
-    protector.save(path)
-    return path
+def protector(protector_file: Path) -> vecveil.Protector:
+    """Return the protector of the file."""
+    return vecveil.load(protector_file)
 
 
 @pytest.fixture(scope="session")
