@@ -3,6 +3,7 @@
     python benchmarks/reconstruction.py --data DIR [--texts 190000] [--preset small|medium] [--epochs 1]
         [--minutes M] [--beams 1 4] [--protector FILE] [--work FOLDER]
     python benchmarks/reconstruction.py --data DIR --sts --epochs 6 [--start-from FOLDER/geia] ...
+    python benchmarks/reconstruction.py --data DIR --sts --language-model FOLDER --held-out 30 --beams 6
 
 DIR holds ``lm/sentences.parquet`` and, for ``--sts``, ``sts/*.parquet``. GEIA is trained on MiniLM vectors of the
 first ``--texts`` sentences, in the file's order, but for the last ones, on which it is judged; no sentence that
@@ -10,7 +11,8 @@ equals a judged one but for case and punctuation is learnt from. An interrupted 
 ``--protector`` the vectors are protected, and the attack draws fresh releases. On clean vectors ALGEN then writes
 behind a rotation that it does not know, with the same decoder and 1 to 1,000 leaked pairs. ``--sts`` learns and
 judges on the distinct STS sentences, 70 to 30 by connected groups of pairs; what the corpus also holds is not
-judged. Each run adds its rows to ``benchmarks/results/reconstruction.json``.
+judged. With ``--language-model`` the attack is zero-shot, with a causal language model of transformers in FOLDER. Each
+run adds its rows to ``benchmarks/results/reconstruction.json``.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import pyarrow.parquet as pq
 import vecveil
 from vecveil.attacks.attack import AttackResult, TextVectors, normalise_text, split_groups, text_groups
 from vecveil.attacks.reconstruction.decoder import ALGENAttack, GEIAAttack
+from vecveil.attacks.reconstruction.zero_shot import CausalLanguageModel, ZeroShotAttack
 from vecveil.io import write_text
 
 RESULTS = Path(__file__).parent / "results" / "reconstruction.json"
@@ -110,6 +113,7 @@ def main() -> int:
     parser.add_argument("--protector", type=Path)
     parser.add_argument("--sts", action="store_true", help="learn and judge on STS sentences")
     parser.add_argument("--start-from", type=Path, help="decoder to go on from")
+    parser.add_argument("--language-model", type=Path, help="of a zero-shot attack, in place of a decoder")
     parser.add_argument("--work", type=Path, default=Path("reconstruction-work"))
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -143,22 +147,29 @@ def main() -> int:
         "vectors": vectors,
         "texts": len(learn),
     }
+    judging = {"judged": options.held_out, "judge_encoder": lambda some: encoder.encode(list(some))}
+    if options.language_model is not None:
+        model = CausalLanguageModel(options.language_model, device="cpu")
+        setting |= {"preset": options.language_model.name, "started": "pretrained", "language_model": model.name}
     for beams in options.beams:
-        attack = LongGEIA(
-            options.preset,
-            epochs=options.epochs,
-            seconds=seconds,
-            start_from=options.start_from,
-            beams=beams,
-            judged=options.held_out,
-            judge_encoder=lambda some: encoder.encode(list(some)),
-        )
+        attack: Any
+        if options.language_model is not None:
+            attack = ZeroShotAttack(encoder.encode, model, beam=beams, **judging)
+        else:
+            attack = LongGEIA(
+                options.preset,
+                epochs=options.epochs,
+                seconds=seconds,
+                start_from=options.start_from,
+                beams=beams,
+                **judging,
+            )
         folder = options.work / "geia"
         result = attack.run(train, test, release=release, rng=0, checkpoint=folder)
         rows.append(row(result, **setting, beams=beams))
         print(result.name, beams, {key: round(e.value, 4) for key, e in result.estimates.items()})
         add(rows, options.results)
-    if release is None and not options.sts:
+    if release is None and not options.sts and options.language_model is None:
         rotation = np.linalg.qr(np.random.default_rng(2).standard_normal((X.shape[1],) * 2))[0]
         hidden = TextVectors((test.X @ rotation).astype(np.float32), test.texts)
         few = FewShot(options.work / "geia", judged=options.held_out)

@@ -442,6 +442,8 @@ def _hundredths(key: str) -> Cell:
 
 
 def _learnt(row: Record) -> str:
+    if row["attack"] == "zero-shot":
+        return f"nothing; {row['figures']['token_f1']['n']} STS sentences (zero-shot, {row['preset']})"
     data = {"sts": "STS sentences"}.get(row.get("data", ""), "corpus sentences")
     on = "" if row.get("started", "scratch") == "scratch" else ", after the corpus"
     return f"{data}{on} (`{row['preset']}`)"
@@ -463,7 +465,9 @@ def reconstruction_training(folder: Path = RESULTS) -> str:
         "validation loss": "{details.loss:.2f}",
     }
     rows = {}
-    for row in filter(_is_decoder, load("reconstruction", folder).get("rows", [])):
+    for row in load("reconstruction", folder).get("rows", []):
+        if row["attack"] != "geia":
+            continue
         details = dict(row.get("details", {}))
         if seconds := details.get("processor_seconds"):
             details |= {"minutes": seconds / 60, "speed": details["tokens"] / seconds}
