@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.resources
 import json
 import re
@@ -101,7 +100,7 @@ def run(
     if methods:
         spec, text = _with_submitted(spec, text, methods)
     if seeds is not None:
-        spec = dataclasses.replace(spec, seeds=check_count(seeds, owner="run", param="seeds"))
+        spec = structs.replace(spec, seeds=check_count(seeds, owner="run", param="seeds"))
     if not Path(data).is_dir():
         raise DataFileError(f"experiment run: `data` {Path(data).name!r} is no folder.", param="data")
     if text.startswith("# as run"):  # the specification of an earlier run
@@ -138,7 +137,7 @@ def _with_submitted(spec: Spec, text: str, methods: Sequence[str | Path]) -> tup
         submitted_module(file, checksum)
     lines = [line for line in text.splitlines() if not line.startswith("submitted:")]
     text = "\n".join([*lines, f"submitted: {json.dumps(files)}"]) + "\n"
-    return dataclasses.replace(spec, submitted=files), text
+    return structs.replace(spec, submitted=files), text
 
 
 def summarise(name: str, out: str | Path) -> dict[str, Any]:
@@ -160,7 +159,7 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
     spec, _ = load_spec(folder.spec_path, quick="--quick" in head)
     seeds = re.search(r"--seeds (\d+)", head)
     if seeds:
-        spec = dataclasses.replace(spec, seeds=int(seeds[1]))
+        spec = structs.replace(spec, seeds=int(seeds[1]))
     records = folder.read()
     cells = experiment.cells(spec)
     rows = [record for cell in cells if (record := records.get((cell.name, digest(experiment.settings(spec, cell)))))]

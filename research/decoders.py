@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from research.datasets import open_dataset
 from research.points import released
 from research.problems import related_texts
 from research.records import only_one
-from research.specification import check_names, digest
+from research.specification import Settings, Whole, check_names, digest
 from vecveil.attacks.attack import Knowledge, TextVectors, normalise_text
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.decoder import PRESETS as GEIA_PRESETS
@@ -43,8 +43,7 @@ WRITERS = ("geia", "vec2text")
 """Attacks that write texts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DecoderSpec:
+class DecoderSpec(Settings, frozen=True, kw_only=True):
     """Training of a reconstruction attack: a base on clean vectors, then fine-tuning for each defence.
 
     Attributes:
@@ -66,16 +65,16 @@ class DecoderSpec:
 
     preset: str = "small"
     model: str | None = None
-    options: dict[str, float] = field(default_factory=dict)
+    options: dict[str, float] = {}
     corpus: str = "sentences"
-    sentences: int = 100_000
-    epochs: int = 1
+    sentences: Whole = 100_000
+    epochs: Whole = 1
     start_from: str | None = None
-    texts: int = 4000
-    fine_tuning_epochs: int = 6
+    texts: Whole = 4000
+    fine_tuning_epochs: Whole = 6
     fine_tuning_rate: float | None = None
-    rounds: int | None = None
-    beams: int = 1
+    rounds: Whole | None = None
+    beams: Whole = 1
 
     @property
     def base(self) -> dict[str, Any]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from research.bench import Bench
 from research.experiment import Cell, Experiment
 from research.points import attacks_named, measure_point
 from research.scales import parse_scale
-from research.specification import Spec, check_names, whole_numbers
+from research.specification import Spec, Whole, check_names, whole_numbers
 from vecveil.protector.methods import METHODS
 from vecveil.sensitivity.hard_concrete import MaskOptions
 
@@ -27,15 +26,14 @@ def mask_options(options: Mapping[str, float]) -> MaskOptions:
     return MaskOptions(**whole_numbers(options))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeededScalesSpec(Spec):
+class SeededScalesSpec(Spec, frozen=True, kw_only=True):
     """Settings of an experiment that has scales.
 
     Attributes:
         more_seeds: number of seeds of ``more_scales`` and of ``clean``, if more than ``seeds``.
     """
 
-    more_seeds: int = 1
+    more_seeds: Whole = 1
     more_scales: tuple[str, ...] = ()
 
     @property
@@ -48,8 +46,7 @@ class SeededScalesSpec(Spec):
         return seed < self.seeds or (seed < self.more_seeds and more)
 
 
-@dataclass(frozen=True, kw_only=True)
-class GridSpec(SeededScalesSpec):
+class GridSpec(SeededScalesSpec, frozen=True, kw_only=True):
     """The axes of a grid.
 
     Attributes:
@@ -62,9 +59,9 @@ class GridSpec(SeededScalesSpec):
 
     methods: tuple[str, ...] = ("laplace", "purkayastha", "sparse", "subspace")
     scales: tuple[str, ...] = ("clean", "utility 0.95")
-    own_scales: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    own_scales: dict[str, tuple[str, ...]] = {}
     further: bool = False
-    options: dict[str, dict[str, float]] = field(default_factory=dict)
+    options: dict[str, dict[str, float]] = {}
 
     def __post_init__(self) -> None:
         for scale in itertools.chain(self.scales, self.more_scales, *self.own_scales.values()):

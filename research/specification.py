@@ -5,18 +5,19 @@ The section ``quick`` replaces settings in a coarse run; a list under its ``prob
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import importlib
 import importlib.util
 import json
+import re
 import sys
 import types
-import typing
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from vecveil.concepts.concept_file import load_yaml
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError, unknown_name
@@ -60,11 +61,14 @@ def import_file(path: Path) -> types.ModuleType:
     return module
 
 
-T = TypeVar("T")
+Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConceptSpec:
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all settings."""
+
+
+class ConceptSpec(Settings, frozen=True, kw_only=True):
     """A problem's concept, the union of the kinds given.
 
     Attributes:
@@ -81,15 +85,14 @@ class ConceptSpec:
     terms_file: str | None = None
     groups: tuple[str, ...] = ()
     spans: tuple[str, ...] = ()
-    gazetteer: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    gazetteer: dict[str, tuple[str, ...]] = {}
     entities: tuple[str, ...] = ()
     engine: str = "presidio"
     model: str | None = None
     patterns: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProblemSpec:
+class ProblemSpec(Settings, frozen=True, kw_only=True):
     """Texts, a concept in them, and a utility task.
 
     Attributes:
@@ -101,11 +104,10 @@ class ProblemSpec:
     data: tuple[str, ...]
     concept: ConceptSpec
     utility: str | None = None
-    texts: int | None = None
+    texts: Whole | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spec:
+class Spec(Settings, frozen=True, kw_only=True):
     """The settings of every experiment.
 
     Attributes:
@@ -117,10 +119,10 @@ class Spec:
     """
 
     experiment: str
-    problems: dict[str, ProblemSpec] = field(default_factory=dict)
+    problems: dict[str, ProblemSpec] = {}
     encoder: str = "minilm"
-    seeds: int = 1
-    texts: int | None = None
+    seeds: Whole = 1
+    texts: Whole | None = None
     attacks: tuple[str, ...] = ("quick",)
     modules: tuple[str, ...] = ()
     is_quick: bool = False
@@ -129,7 +131,7 @@ class Spec:
         """Return a problem with the cap on its texts applied."""
         own = self.problems[name]
         caps = [cap for cap in (own.texts, self.texts) if cap is not None]
-        return dataclasses.replace(own, texts=min(caps, default=None))
+        return replace(own, texts=min(caps, default=None))
 
     @property
     def digest(self) -> str:
@@ -160,7 +162,7 @@ def whole_numbers(options: Mapping[str, float]) -> dict[str, Any]:
 
 
 def json_ready(settings: Any) -> Any:
-    return json.loads(json.dumps(dataclasses.asdict(settings)))
+    return msgspec.json.decode(msgspec.json.encode(settings))
 
 
 def digest(settings: Any) -> str:
@@ -200,10 +202,8 @@ def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner
     chosen = coarse.get("problems")
     if isinstance(chosen, list):
         merged["problems"] = _chosen(found.get("problems") or {}, chosen, owner)
-    typed = _typed(kinds[name], merged, owner, "")  # a wrong quick section is found without --quick too
-    if not quick:
-        typed = _typed(kinds[name], found, owner, "")
-    return dataclasses.replace(typed, is_quick=quick)
+    typed = _read(kinds[name], merged, owner)  # a wrong quick section is found without --quick too
+    return replace(typed if quick else _read(kinds[name], found, owner), is_quick=quick)
 
 
 def _chosen(problems: Mapping[str, Any], names: list[Any], owner: str) -> dict[str, Any]:
@@ -214,56 +214,23 @@ def _chosen(problems: Mapping[str, Any], names: list[Any], owner: str) -> dict[s
     return {name: problems[name] for name in names}
 
 
-def _typed(kind: type[T], given: Any, owner: str, path: str) -> T:
-    """Return a dataclass from a mapping, its fields checked by their annotations."""
-    if not isinstance(given, dict):
-        raise _file_error(owner, path or "file", f"takes a mapping of keys, not {type(given).__name__}.")
-    hints = typing.get_type_hints(kind)
-    known = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    names = ", ".join(sorted(known if path else {*known, "quick"} - {"is_quick"}))
-    for key in given:
-        if key not in known:
-            raise _file_error(owner, f"{path}{key}"[:80], f"is an unknown key; use some of {names}.")
-    missing = [
-        name
-        for name, f in known.items()
-        if name not in given and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-    ]
-    if missing:
-        raise _file_error(owner, f"{path}{missing[0]}", "is missing.")
-    values: dict[str, Any] = {}
-    for key, value in given.items():
-        if value == 0 and known[key].metadata.get("least") == 0 and value is not False:
-            values[key] = 0
-        else:
-            values[key] = _value(hints[key], value, owner, f"{path}{key}")
+def _read(kind: type[Spec], given: dict[str, Any], owner: str) -> Spec:
+    """Return the settings in a mapping, checked by the annotations of their class."""
+    problems = given.get("problems")
+    for one in problems.values() if isinstance(problems, dict) else ():
+        if isinstance(one, dict) and isinstance(one.get("data"), str):
+            one["data"] = [one["data"]]
     try:
-        return kind(**values)
-    except InvalidInputError as error:
-        raise DataFileError(f"{owner}: {error}", param=error.param) from None
-
-
-def _value(hint: Any, given: Any, owner: str, path: str) -> Any:
-    origin, inside = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        if given is None and type(None) in inside:
-            return None
-        return _value(next(one for one in inside if one is not type(None)), given, owner, path)
-    if origin is tuple:
-        items = given if isinstance(given, list) else [given]
-        return tuple(_value(inside[0], v, owner, f"{path}[{i}]") for i, v in enumerate(items))
-    if origin is dict:
-        if not isinstance(given, dict):
-            raise _file_error(owner, path, f"takes a mapping, not {type(given).__name__}.")
-        return {str(k): _value(inside[1], v, owner, f"{path}.{k}") for k, v in given.items()}
-    if dataclasses.is_dataclass(hint):
-        return _typed(typing.cast(type[Any], hint), given, owner, f"{path}.")
-    if hint is float and isinstance(given, int) and not isinstance(given, bool):
-        return float(given)
-    if hint is int and not isinstance(given, bool) and isinstance(given, int) and given < 1:
-        raise _file_error(owner, path, f"is {given}; use a whole number of at least 1.")
-    if not isinstance(given, hint) or (isinstance(given, bool) and hint is not bool):
-        names = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
-        fix = " Put quotes around it." if hint is str else ""
-        raise _file_error(owner, path, f"takes {names.get(hint, str(hint))}, not {type(given).__name__}.{fix}")
-    return given
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        if isinstance(cause := error.__cause__, InvalidInputError):
+            raise DataFileError(f"{owner}: {cause}", param=cause.param) from None
+        words, _, place = str(error).partition(" - at `$")
+        place = place.strip(".`")
+        field = re.fullmatch("Object (contains unknown|missing required) field `(.{1,60}).*`", words)
+        if field:
+            place = f"{place}.{field[2]}".lstrip(".")
+            words = "is missing" if field[1] == "missing required" else "is an unknown key; see docs/experiments.md"
+        else:
+            words = f"{words[:1].lower()}{words[1:]}" + (". Put quotes around it" if "`str`, got" in words else "")
+    raise _file_error(owner, place, f"{words}.")

@@ -6,7 +6,6 @@ import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from research import tables as draw
@@ -30,7 +29,7 @@ from research.points import defend, leakage, protector_record, short, utility
 from research.published import published
 from research.results import ClaimFinding, Figure, Number, Point, Series, Summary, Table, XAxis, YAxis, number
 from research.scales import parse_scale
-from research.specification import check_names, digest
+from research.specification import Whole, check_names, digest, json_ready
 from vecveil.metrics.reconstruction import reconstruction_leakage
 from vecveil.protector import Protector
 
@@ -58,8 +57,7 @@ TEXT_FIGURES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class WriterSpec(GridSpec):
+class WriterSpec(GridSpec, frozen=True, kw_only=True):
     """A grid on which reconstruction attacks run.
 
     Attributes:
@@ -67,8 +65,8 @@ class WriterSpec(GridSpec):
         judged: maximum number of judged texts, the same ones for every attack.
     """
 
-    decoders: dict[str, DecoderSpec] = field(default_factory=dict)
-    judged: int = 400
+    decoders: dict[str, DecoderSpec] = {}
+    judged: Whole = 400
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,7 +98,7 @@ class WriterGrid(Grid[W]):
         kind = self.writer(spec, cell)
         if kind is None:
             return found
-        decoder = dataclasses.asdict(spec.decoder(kind))
+        decoder = json_ready(spec.decoder(kind))
         return {**found, "attacks": [], "further": False, "decoder": decoder}
 
     def data_digest(self, spec: W, bench: Bench, cell: Cell) -> str | None:
@@ -129,8 +127,7 @@ class WriterGrid(Grid[W]):
         return material, protector, rows, found
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttackModelsSpec(WriterSpec):
+class AttackModelsSpec(WriterSpec, frozen=True, kw_only=True):
     """Settings of Table 2.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from research.grid import SeededScalesSpec
 from research.points import attacks_named, protector_record, released, utility
 from research.results import Number, Summary
 from research.scales import parse_scale
-from research.specification import digest, wrong
+from research.specification import Settings, Whole, digest, wrong
 from research.tasks import task_texts
 from vecveil.attacks import LabelledVectors, split_groups
 from vecveil.protector import Protector, fit_labels
@@ -33,8 +33,7 @@ ABOUT = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttributeSpec:
+class AttributeSpec(Settings, frozen=True, kw_only=True):
     """One attribute.
 
     Attributes:
@@ -47,15 +46,14 @@ class AttributeSpec:
     data: str
     keep: tuple[str, ...]
     labels: tuple[str, ...] = ()
-    texts: int = 4000
+    texts: Whole = 4000
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttributesSpec(SeededScalesSpec):
-    attributes: dict[str, AttributeSpec] = field(default_factory=dict)
+class AttributesSpec(SeededScalesSpec, frozen=True, kw_only=True):
+    attributes: dict[str, AttributeSpec] = {}
     methods: tuple[str, ...] = ("laplace", "covariance", "subspace")
     scales: tuple[str, ...] = ("clean", "utility 0.95")
-    options: dict[str, dict[str, float]] = field(default_factory=dict)
+    options: dict[str, dict[str, float]] = {}
 
     def __post_init__(self) -> None:
         for scale in (*self.scales, *self.more_scales):

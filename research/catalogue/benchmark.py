@@ -7,7 +7,6 @@ import hashlib
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from research.experiment import Cell, Experiment, Records
 from research.points import protector_record, utility, utility_record
 from research.results import Number, Summary, Table, number
 from research.scales import Scale, parse_scale
-from research.specification import Spec, digest, import_file, wrong
+from research.specification import Spec, Whole, digest, import_file, wrong
 from research.tasks import read_task
 from research.word_split import WordSplit, encoded_rows, strongest
 from vecveil.concepts import Concept
@@ -39,8 +38,7 @@ STRENGTHS = (1e-4, 1e4)  # between which the search of a submitted method's stre
 STEPS = 24  # halvings of that interval on a logarithmic scale
 
 
-@dataclass(frozen=True, kw_only=True)
-class BenchmarkSpec(Spec):
+class BenchmarkSpec(Spec, frozen=True, kw_only=True):
     """The tasks, the methods at their scales, and submitted methods.
 
     Attributes:
@@ -55,13 +53,13 @@ class BenchmarkSpec(Spec):
     """
 
     listed: float = 0.75
-    least: int = 10
+    least: Whole = 10
     targets: tuple[float, ...] = (0.98, 0.95, 0.9)
-    methods: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    methods: dict[str, tuple[str, ...]] = {}
     search: str = "cranfield"
-    candidates: int = 200
-    submitted: dict[str, str] = field(default_factory=dict)
-    checksums: dict[str, str] = field(default_factory=dict)
+    candidates: Whole = 200
+    submitted: dict[str, str] = {}
+    checksums: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         for name, scales in self.methods.items():

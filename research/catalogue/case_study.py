@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from research import tables as draw
@@ -31,8 +31,7 @@ LSA_DIMENSION = 200
 _WORD = re.compile(r"\w+")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaseStudySpec(WriterSpec):
+class CaseStudySpec(WriterSpec, frozen=True, kw_only=True):
     """Which texts are shown, and which encoder compares their meaning.
 
     Attributes:
@@ -45,7 +44,7 @@ class CaseStudySpec(WriterSpec):
     """
 
     attack: str = "geia"
-    shown: int = field(default=4, metadata={"least": 0})
+    shown: Annotated[int, msgspec.Meta(ge=0)] = 4
     given: tuple[str, ...] = ()
     judge: str = LSA
     show_texts: bool = False

@@ -6,12 +6,14 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from research import tables as draw
 from research.bench import Bench, Material
@@ -22,7 +24,7 @@ from research.points import attacks_named, defend, leakage, utility
 from research.published import published
 from research.results import ClaimFinding, Figure, Number, Summary, Table, XAxis, YAxis, number
 from research.scales import parse_scale
-from research.specification import ProblemSpec, Spec, check_names, digest, wrong
+from research.specification import ProblemSpec, Spec, Whole, check_names, digest, wrong
 from vecveil.concepts import Concept
 from vecveil.concepts.matching import canonical, words
 from vecveil.protector import Protector, fit_pairs
@@ -39,8 +41,7 @@ PLAIN = ("laplace", "purkayastha", "gaussian")  # know no word
 Rows = npt.NDArray[np.intp]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConceptGroupsSpec(Spec):
+class ConceptGroupsSpec(Spec, frozen=True, kw_only=True):
     """Words, methods and limits. The concept of every problem is all words of the groups.
 
     Attributes:
@@ -56,12 +57,12 @@ class ConceptGroupsSpec(Spec):
 
     groups: dict[str, tuple[str, ...]]
     methods: tuple[str, ...] = ("laplace", "sparse", "subspace")
-    recipes: dict[str, dict[str, float]] = field(default_factory=lambda: {"sparse": {}})
+    recipes: dict[str, dict[str, float]] = msgspec.field(default_factory=lambda: {"sparse": {}})
     scale: str = "effective 10"
-    words: int = 8
-    min_texts: int = 30
-    pairs: int = 300
-    top: int = 5
+    words: Whole = 8
+    min_texts: Whole = 30
+    pairs: Whole = 300
+    top: Whole = 5
 
     def __post_init__(self) -> None:
         if parse_scale(self.scale).kind == "clean":
@@ -80,7 +81,7 @@ class ConceptGroupsSpec(Spec):
         """Return a problem with all words of the groups as its concept."""
         own = super().problem(name)
         every = tuple(word for group in self.groups.values() for word in group)
-        return dataclasses.replace(own, concept=dataclasses.replace(own.concept, terms=every))
+        return structs.replace(own, concept=structs.replace(own.concept, terms=every))
 
 
 class ConceptGroups(Experiment[ConceptGroupsSpec]):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from research import tables as draw
 from research.bench import Bench
@@ -25,8 +26,7 @@ LSA = "lsa"
 DIMENSION = 300
 
 
-@dataclass(frozen=True, kw_only=True)
-class EmbeddingModelsSpec(Spec):
+class EmbeddingModelsSpec(Spec, frozen=True, kw_only=True):
     """Encoders, methods and scales.
 
     Attributes:
@@ -37,7 +37,7 @@ class EmbeddingModelsSpec(Spec):
     """
 
     encoders: dict[str, str]
-    lsa: dict[str, int] = field(default_factory=lambda: {"dimension": DIMENSION})
+    lsa: dict[str, int] = msgspec.field(default_factory=lambda: {"dimension": DIMENSION})
     methods: tuple[str, ...] = ("laplace", "purkayastha", "sparse", "subspace")
     scales: tuple[str, ...] = ("clean", "effective 10", "utility 0.95")
 

@@ -6,7 +6,6 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ from research.grid import mask_options
 from research.judging import Measured, within
 from research.published import published
 from research.results import ClaimFinding, Figure, Number, Summary, Table, XAxis, YAxis, number
-from research.specification import Spec, check_names
+from research.specification import Spec, Whole, check_names
 from vecveil.protector import Protector, fit_pairs
 from vecveil.runtime import thread_count
 from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask
@@ -32,8 +31,7 @@ SETTING = {"rank": 1 / 5, "kept": 1 / 3}  # of the dimensions, of the subspace m
 KNOWN = ("laplace", "purkayastha", "sparse", "subspace", "gaussian", "covariance")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LatencySpec(Spec):
+class LatencySpec(Spec, frozen=True, kw_only=True):
     """What is timed.
 
     Attributes:
@@ -49,11 +47,11 @@ class LatencySpec(Spec):
     methods: tuple[str, ...] = KNOWN
     dimensions: tuple[int, ...] = (384, 768)
     batches: tuple[int, ...] = (1, 100, 10_000)
-    repeats: int = 9
-    vectors: int = 500
+    repeats: Whole = 9
+    vectors: Whole = 500
     mask_pairs: tuple[int, ...] = (10_000, 20_000)
-    mask_repeats: int = 3
-    mask: dict[str, float] = field(default_factory=dict)
+    mask_repeats: Whole = 3
+    mask: dict[str, float] = {}
 
     def __post_init__(self) -> None:
         check_names("methods", self.methods, KNOWN)

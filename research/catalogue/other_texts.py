@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from research.points import attacks_named, protector_record, utility
 from research.problems import Problem
 from research.results import ClaimFinding, Number, Summary, Table, number
 from research.scales import parse_scale
-from research.specification import Spec, check_names, digest, json_ready, whole_numbers, wrong
+from research.specification import Settings, Spec, Whole, check_names, digest, json_ready, whole_numbers, wrong
 from research.tasks import test_rows
 from research.word_split import MIN_COUNT, WordSplit, strongest
 from vecveil.concepts import Concept
@@ -38,8 +38,7 @@ SMALL = "mlp-512"
 LEAST_INSIDE = 5  # occurrences inside spans from which a word can be listed
 
 
-@dataclass(frozen=True, kw_only=True)
-class SetupSpec:
+class SetupSpec(Settings, frozen=True, kw_only=True):
     """How texts and words are divided.
 
     Attributes:
@@ -56,12 +55,12 @@ class SetupSpec:
 
     problem: str
     listed: float = 1.0
-    least: int = MIN_COUNT
+    least: Whole = MIN_COUNT
     in_sample: bool = False
     inside: float | None = None
     search: str | None = None
-    queries: int = 400
-    candidates: int = 500
+    queries: Whole = 400
+    candidates: Whole = 500
     defences: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -69,8 +68,7 @@ class SetupSpec:
             raise out_of_range("experiment", "listed", "0.5, 0.75 or 1", self.listed)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DetectorSpec:
+class DetectorSpec(Settings, frozen=True, kw_only=True):
     """A detector of entities; see `vecveil.Concept.from_entities`."""
 
     types: tuple[str, ...]
@@ -78,8 +76,7 @@ class DetectorSpec:
     model: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class DefenceSpec:
+class DefenceSpec(Settings, frozen=True, kw_only=True):
     """Arguments of `vecveil.fit`; the method ``none`` is clean vectors.
 
     Attributes:
@@ -90,7 +87,7 @@ class DefenceSpec:
 
     method: str = "none"
     scale: str = "utility 0.95"
-    options: dict[str, float] = field(default_factory=dict)
+    options: dict[str, float] = {}
     rewrite: str | None = None
     detector: DetectorSpec | None = None
 
@@ -121,8 +118,7 @@ class Remembering:
         return [self._known[text] for text in texts]
 
 
-@dataclass(frozen=True, kw_only=True)
-class BarSpec:
+class BarSpec(Settings, frozen=True, kw_only=True):
     """Bounds on a figure of a defence in one setup, on its mean over seeds.
 
     Attributes:
@@ -141,12 +137,11 @@ class BarSpec:
     at_most: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class OtherTextsSpec(Spec):
+class OtherTextsSpec(Spec, frozen=True, kw_only=True):
     """Setups, defences and bounds."""
 
-    setups: dict[str, SetupSpec] = field(default_factory=dict)
-    defences: dict[str, DefenceSpec] = field(default_factory=dict)
+    setups: dict[str, SetupSpec] = {}
+    defences: dict[str, DefenceSpec] = {}
     bars: tuple[BarSpec, ...] = ()
 
     def __post_init__(self) -> None:

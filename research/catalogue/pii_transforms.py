@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -39,8 +38,7 @@ ABOUT = (
 CHANGED = "text"  # the scale of a change of the text: it has none
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransformSpec(GridSpec):
+class TransformSpec(GridSpec, frozen=True, kw_only=True):
     """A grid, and the text transforms beside it."""
 
     transforms: tuple[str, ...] = ("redact", "replace-random", "replace-semantic")

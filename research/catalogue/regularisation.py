@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from research import tables as draw
@@ -14,11 +13,10 @@ from research.points import attacks_named, measure_point
 from research.published import published
 from research.results import ClaimFinding, Figure, Summary, Table, XAxis, YAxis
 from research.scales import parse_scale
-from research.specification import whole_numbers, wrong
+from research.specification import Settings, Whole, whole_numbers, wrong
 
 
-@dataclass(frozen=True, kw_only=True)
-class MaskRecipe:
+class MaskRecipe(Settings, frozen=True, kw_only=True):
     """A mask training, with the λ and scales to measure.
 
     Attributes:
@@ -29,7 +27,7 @@ class MaskRecipe:
 
     lambdas: tuple[float, ...]
     scales: tuple[str, ...]
-    options: dict[str, float] = field(default_factory=dict)
+    options: dict[str, float] = {}
 
     def __post_init__(self) -> None:
         for scale in self.scales:
@@ -41,8 +39,7 @@ class MaskRecipe:
             mask_options({**self.options, "regularisation": weight})
 
 
-@dataclass(frozen=True, kw_only=True)
-class RegularisationSpec(SeededScalesSpec):
+class RegularisationSpec(SeededScalesSpec, frozen=True, kw_only=True):
     """Mask trainings to compare.
 
     Attributes:
@@ -51,7 +48,7 @@ class RegularisationSpec(SeededScalesSpec):
     """
 
     recipes: dict[str, MaskRecipe]
-    stability_seeds: int = 2
+    stability_seeds: Whole = 2
 
     def __post_init__(self) -> None:
         for scale in self.more_scales:

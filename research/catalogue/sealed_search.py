@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from research.experiment import Cell, Experiment, Records
 from research.points import attacks_named, defend, leakage, protector_record, released, short, utility
 from research.results import ClaimFinding, Number, Summary, Table, number
 from research.scales import Scale, parse_scale
-from research.specification import Spec, check_names, digest, json_ready, whole_numbers
+from research.specification import Settings, Spec, Whole, check_names, digest, json_ready, whole_numbers
 from research.tasks import test_rows
 from research.word_split import WordSplit, strongest
 from vecveil.attacks import CandidateVectors, GEIAAttack, LikelihoodMatching, PairedVectors, TextVectors
@@ -70,8 +70,7 @@ def _prefix_known() -> Iterator[None]:
         METHODS.pop(PREFIX.name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChannelSpec:
+class ChannelSpec(Settings, frozen=True, kw_only=True):
     """What the store holds for finding candidates.
 
     Attributes:
@@ -81,7 +80,7 @@ class ChannelSpec:
 
     method: str = "none"
     scale: str = "clean"
-    options: dict[str, float] = field(default_factory=dict)
+    options: dict[str, float] = {}
     parts: tuple[str, ...] = PARTS
 
     @property
@@ -97,8 +96,7 @@ class ChannelSpec:
         return {**given, **whole_numbers(self.options)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class SealedSearchSpec(Spec):
+class SealedSearchSpec(Spec, frozen=True, kw_only=True):
     """Channels and collections.
 
     Attributes:
@@ -110,14 +108,14 @@ class SealedSearchSpec(Spec):
         draws: of the noise.
     """
 
-    channels: dict[str, ChannelSpec] = field(default_factory=dict)
+    channels: dict[str, ChannelSpec] = {}
     collections: tuple[str, ...] = ()
     sentences: str = "sentences"
     without: tuple[str, ...] = ()
-    added: int = 100_000
+    added: Whole = 100_000
     sizes: tuple[int, ...] = ()
     candidates: tuple[int, ...] = (200, 500, 1000)
-    draws: int = 5
+    draws: Whole = 5
 
     def __post_init__(self) -> None:
         attacks_named(self.attacks, further=False)

@@ -20,7 +20,7 @@ from research.judging import Tally, compare, verdict
 from research.problems import Problem
 from research.published import published
 from research.results import ClaimFinding, Figure, Number, Point, Series, Summary, Table, XAxis, YAxis
-from research.specification import Spec, check_names
+from research.specification import Spec, Whole, check_names
 from vecveil.attacks import split_groups
 from vecveil.concepts.matching import Span, remove
 from vecveil.errors import out_of_range
@@ -31,8 +31,7 @@ NOISE_PAIRS = 500
 _WORD = re.compile(r"\w+")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SensitivitySpec(Spec):
+class SensitivitySpec(Spec, frozen=True, kw_only=True):
     """Rankings and controls.
 
     Attributes:
@@ -45,8 +44,8 @@ class SensitivitySpec(Spec):
 
     over: tuple[str, ...] = ("pairs", "sets", "mean")
     share: float = 0.1
-    draws: int = 200
-    pairs: int = 2000
+    draws: Whole = 200
+    pairs: Whole = 2000
 
     def __post_init__(self) -> None:
         check_names("over", self.over, OVER)

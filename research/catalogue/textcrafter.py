@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
 from research.records import only_one
 from research.results import Summary
-from research.specification import digest
+from research.specification import digest, json_ready
 from research.textcrafter.cells import base_sentences, corpus_keys, pii_cell, sentence_cell, task_cell, train_base
 from research.textcrafter.data import (
     PairedTexts,
@@ -81,7 +80,7 @@ class TextCrafterSets(Experiment[TextCrafterSpec]):
         if cell["set"] != PII:
             found["rows"] = list(spec.rows)
         if cell["set"] == PII or defence.learns == "pii":
-            found["pii"] = json.loads(json.dumps(dataclasses.asdict(spec.pii)))
+            found["pii"] = json_ready(spec.pii)
         if cell["part"] == "sentences":
             found |= {"seen": spec.seen, "judged": spec.judged, "base": _base_settings(spec)}
         return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from research.datasets import TextSet, open_dataset
 from research.datasets.reading import joined
 from research.problems import make_concept
-from research.specification import ConceptSpec, ProblemSpec, digest
+from research.specification import ConceptSpec, ProblemSpec, Settings, Whole, digest
 from research.tasks import drawn
 from vecveil.attacks import text_groups
 from vecveil.attacks.attack import split_groups
@@ -34,8 +34,7 @@ SHARES = (0.8, 0.2)  # to learn from and to judge, of a set that has no split
 Rows = npt.NDArray[np.intp]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PiiSpec:
+class PiiSpec(Settings, frozen=True, kw_only=True):
     """The corpus that policies learn from.
 
     Attributes:
@@ -47,11 +46,11 @@ class PiiSpec:
     """
 
     data: tuple[str, ...] = ("pii-synth", "pii-large")
-    concept: ConceptSpec = field(default_factory=lambda: ConceptSpec(spans=("*",)))
+    concept: ConceptSpec = ConceptSpec(spans=("*",))
     plain: str = "sentences"
     plain_train: tuple[str, ...] = ("wikitext2_valid",)
     plain_test: tuple[str, ...] = ("wikitext2_test",)
-    texts: int | None = None
+    texts: Whole | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
 
-from research.specification import Spec, check_names, whole_numbers, wrong
+from research.specification import Spec, Whole, check_names, whole_numbers, wrong
 from research.textcrafter.cells import TOKEN_ATTACKS
 from research.textcrafter.data import PiiSpec
 from research.textcrafter.defences import DEFENCES, Defence
@@ -14,8 +13,7 @@ PARTS = ("curves", "pii", "utility", "sentences")
 PII = "pii"  # what the cells of the PII corpus have on the axis ``set``
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextCrafterSpec(Spec):
+class TextCrafterSpec(Spec, frozen=True, kw_only=True):
     """Sets (``problems``), parts and defences.
 
     A problem is a labelled set: its task is utility; its concept is the target of token inference, and hidden by
@@ -41,16 +39,16 @@ class TextCrafterSpec(Spec):
     attacks: tuple[str, ...] = tuple(TOKEN_ATTACKS)
     parts: tuple[str, ...] = PARTS
     defences: tuple[str, ...] = tuple(DEFENCES)
-    variants: dict[str, str] = field(default_factory=dict)
-    options: dict[str, dict[str, float]] = field(default_factory=dict)
-    control_seeds: int = 1
+    variants: dict[str, str] = {}
+    options: dict[str, dict[str, float]] = {}
+    control_seeds: Whole = 1
     radius: float = 1.0
     rows: tuple[int, ...] = (8000, 2000)
-    pii: PiiSpec = field(default_factory=PiiSpec)
-    seen: int = 10_000
-    judged: int = 300
+    pii: PiiSpec = PiiSpec()
+    seen: Whole = 10_000
+    judged: Whole = 300
     base_data: str = "sentences"
-    base_texts: int = 100_000
+    base_texts: Whole = 100_000
     start_from: str | None = None
 
     def __post_init__(self) -> None:
