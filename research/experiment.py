@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from research.judging import Measured
 from research.results import Number, Summary, number
 from research.specification import Spec, digest, json_ready
+from vecveil.concepts.concept_file import load_yaml
 
 if TYPE_CHECKING:
     from research.bench import Bench
 
 Axis = str | int | float
+
+
+@functools.cache
+def _notes() -> dict[str, str]:
+    file = Path(__file__).with_name("notes.yaml")
+    found: dict[str, str] = load_yaml(file.read_text(encoding="utf-8"), file.name, owner="experiment")
+    return found
+
+
+def note(name: str) -> str:
+    """Return a note of ``notes.yaml``."""
+    return _notes()[name]
+
+
 S = TypeVar("S", bound=Spec)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from research.experiment import Records
+from research.experiment import Records, note
 from research.judging import Measured, Tally, verdict
 from research.published import Claim, claims, published
 from research.results import Cell as TableCell
@@ -25,10 +25,7 @@ METHOD_NAMES = {
     "covariance": "covariance (ours)",
     "subspace": "subspace (ours)",
 }
-SETTING = (
-    "The paper: GTR-base, leakage of Vec2Text. Here: the encoder of the specification, leakage is R-precision of the "
-    "strongest token-inference attack trained on protected vectors, among words that enough texts hold."
-)
+SETTING = note("setting")
 
 
 def method_name(method: str) -> str:

@@ -15,7 +15,7 @@ from research.problems import Problem
 from vecveil.attacks import LabelledVectors, split_groups
 from vecveil.concepts import Concept, TokenVocabulary
 from vecveil.concepts.matching import words
-from vecveil.protector import Protector
+from vecveil.protector import Protector, fit
 from vecveil.types import Embeddings
 
 SHARES = (0.35, 0.35, 0.3)  # of the texts: fitted on, attackers learn from, attackers are judged on
@@ -95,6 +95,10 @@ class WordSplit:
         ]
         return Concept.from_spans(self.problem.name, spans)
 
+    def fitted(self, method: str, concept: Concept, **arguments: Any) -> Protector:
+        """Return a protector of the fitted texts; ``arguments`` are those of `vecveil.fit`."""
+        return fit(self.texts, concept, self.encoder, method=method, seed=self.seed, show_progress=False, **arguments)
+
     def kinds(self) -> dict[str, npt.NDArray[np.intp]]:
         """Return the label columns of listed and unseen words; kinds with one word are left out."""
         known = np.array([token in self.listed for token in self.vocabulary.tokens], dtype=bool)
@@ -117,6 +121,11 @@ def _listed_words(tokens: Sequence[str], seed: int, count: int) -> frozenset[str
     rng = np.random.default_rng([seed, 6])
     fours = (tokens[start : start + 4] for start in range(0, len(tokens), 4))
     return frozenset(w for four in fours for w in rng.permutation(np.asarray(four)).tolist()[:count])
+
+
+def leaks(held: WordSplit, protector: Protector | None, attacks: Sequence[str]) -> dict[str, Any]:
+    """Return the result of the strongest attack on the listed and on the unseen words."""
+    return {kind: strongest(held, columns, protector, attacks) for kind, columns in held.kinds().items()}
 
 
 def strongest(

@@ -22,7 +22,7 @@ from research.decoders import (
     prepare_decoder,
     rewrite,
 )
-from research.experiment import Cell, Records
+from research.experiment import Cell, Records, note
 from research.grid import Grid, GridSpec
 from research.judging import Measured, Order, Tally, compare, verdict
 from research.points import defend, leakage, protector_record, short, utility
@@ -36,17 +36,8 @@ from vecveil.protector import Protector
 ATTACK_NAMES = {"mlc": "MLC", "geia": "GEIA", "vec2text": "Vec2Text"}
 MLC = "mlc-published"
 PUBLISHED = "sparse-table-2"
-SETTING = (
-    "The paper: GTR-base, a pretrained GPT-2 for GEIA and the published Vec2Text of GTR-base, which it calls based on "
-    "GPT-2 (Appendix I.1) although it builds on T5. Here: the encoder and the decoders of the specification. `small` "
-    "decoders are trained from scratch on one corpus: their misses are no evidence of safety. The classifier of words "
-    "is the one that is strongest on clean vectors: MLC as printed is at chance there."
-)
-MEASURES = (
-    "Leakage (Eq. 13) covers frequent words, the same ones for every attack; 'every word' covers all words of the "
-    "concept, which a classifier of frequent words cannot predict. Chance is the same figure for reconstructions "
-    "assigned to other texts (MLC: for a guess by base rates)."
-)
+SETTING = note("attacks-setting")
+MEASURES = note("attacks-measures")
 TEXT_FIGURES = {
     "leakage_every_word": "Leakage, every word",
     "token_f1": "Token F1",

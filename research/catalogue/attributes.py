@@ -14,7 +14,7 @@ from research import tables as draw
 from research.bench import Bench
 from research.datasets import open_dataset
 from research.datasets.kinds import TextSet
-from research.experiment import Cell, Experiment, Records
+from research.experiment import Cell, Experiment, Records, note
 from research.grid import SeededScalesSpec
 from research.points import attacks_named, protector_record, released, utility
 from research.results import Number, Summary
@@ -24,13 +24,7 @@ from research.tasks import task_texts
 from vecveil.attacks import LabelledVectors, split_groups
 from vecveil.protector import Protector, fit_labels
 
-ABOUT = (
-    "No part of a text carries its attribute alone, so there are no pairs and no concept-level figure. The subspace "
-    "method erases the directions of the label means; noise hides other differences between labels. Protectors are "
-    "fitted on half of the training texts; attackers learn the label from protected vectors of the other half, because "
-    "an erasure hides more in the texts it was fitted on. Their figure is accuracy; chance is the share of the most "
-    "frequent label. Where the kept task depends on the attribute, one excludes the other."
-)
+ABOUT = note("attributes")
 
 
 class AttributeSpec(Settings, frozen=True, kw_only=True):

@@ -15,21 +15,19 @@ import numpy as np
 from research import tables as draw
 from research.bench import Bench
 from research.catalogue.other_texts import halves, rows_of_halves
-from research.catalogue.sealed_search import Collection, nearest, share_of
+from research.catalogue.sealed_search import Collection
 from research.datasets import open_dataset
 from research.datasets.kinds import RetrievalSet
-from research.experiment import Cell, Experiment, Records
+from research.experiment import Cell, Experiment, Records, note
 from research.points import protector_record, utility, utility_record
 from research.results import Number, Summary, Table, number
-from research.scales import Scale, parse_scale
+from research.scales import parse_scale
 from research.specification import Spec, Whole, digest, import_file, wrong
 from research.tasks import read_task
-from research.word_split import WordSplit, encoded_rows, strongest
+from research.word_split import WordSplit, encoded_rows, leaks
 from vecveil.concepts import Concept
 from vecveil.errors import DataFileError
 from vecveil.metrics import UtilityTask
-from vecveil.metrics.utility import ndcg_of_scores
-from vecveil.protector import fit
 from vecveil.protector.methods import METHODS, TEXT_METHODS
 from vecveil.types import Embeddings
 
@@ -220,10 +218,12 @@ class Benchmark(Experiment[BenchmarkSpec]):
             own: Any = strength_for(module, _fitted(module, held), task, scale.value, seed)
             record: dict[str, Any] | None = {"strength": own.strength, "guarantee": own.guarantee}
         else:
-            own = None if method == "none" else _protector(held, task, method, scale)
+            own = None
+            if method != "none":
+                own = held.fitted(method, held.concept(held.listed), utility=task, **scale.arguments(method))
             record = protector_record(own)
         return {
-            **_leaks(held, own, spec.attacks),
+            **leaks(held, own, spec.attacks),
             "utility": utility(judged, own, seed),
             "search": _searched(collection, own, spec.candidates, seed),
             "protector": record,
@@ -234,26 +234,9 @@ class Benchmark(Experiment[BenchmarkSpec]):
         return Summary(tables=tables, notes=[ABOUT])
 
 
-def _listed(held: WordSplit) -> Concept:
-    return held.concept(held.listed)
-
-
-def _protector(held: WordSplit, task: UtilityTask, method: str, scale: Scale) -> Any:
-    return fit(
-        held.texts,
-        _listed(held),
-        held.encoder,
-        method=method,
-        utility=task,
-        seed=held.seed,
-        show_progress=False,
-        **scale.arguments(method),
-    )
-
-
 def _fitted(module: Any, held: WordSplit) -> Any:
     """Return the state of a submitted method, fitted on what `vecveil.fit` learns from."""
-    matches = _listed(held).find(held.texts, show_progress=False)
+    matches = held.concept(held.listed).find(held.texts, show_progress=False)
     positive, negative, background = (
         held.encoder.encode(texts)
         for texts in (matches.positives(), matches.negatives(), [held.texts[i] for i in matches.without_concept])
@@ -262,17 +245,12 @@ def _fitted(module: Any, held: WordSplit) -> Any:
     return module.fit(positive, negative, background, labels, seed=held.seed)
 
 
-def _leaks(held: WordSplit, own: Any, attacks: Sequence[str]) -> dict[str, Any]:
-    kinds = held.kinds()
-    return {kind: strongest(held, columns, own, attacks) for kind, columns in kinds.items()}
-
-
 def _rewritten(
     spec: BenchmarkSpec, bench: Bench, held: WordSplit, judged: UtilityTask, method: str, collection: Collection
 ) -> dict[str, Any]:
     """Return the result of a method that rewrites the listed words before texts are encoded."""
     terms = Concept.from_terms(held.problem.name, sorted(held.listed))
-    own = fit(held.texts, terms, held.encoder, method=method, seed=held.seed, show_progress=False)
+    own = held.fitted(method, terms)
 
     def encode(texts: Sequence[str]) -> Embeddings:
         found: Embeddings = held.encoder.encode(own.rewrite(list(texts)))
@@ -284,9 +262,9 @@ def _rewritten(
     _, changed = halves(read_task(bench.utility_of(held.problem.name), bench.data, judged_half))
     store, sent = encode(collection.document_texts), encode(collection.query_texts)
     return {
-        **_leaks(held.rewritten(own), None, spec.attacks),
+        **leaks(held.rewritten(own), None, spec.attacks),
         "utility": utility_record(changed.clean(), judged.clean()),
-        "search": _shares(collection, sent, store, spec.candidates),
+        "search": collection.shares(sent, store, spec.candidates),
         "protector": {"guarantee": "none"},
     }
 
@@ -303,29 +281,10 @@ def _searched(one: Collection, own: Any, candidates: int, seed: int) -> dict[str
     if own is not None:
         rng = np.random.default_rng([seed, 31])
         store, sent = own.protect(store, rng), own.protect(sent, rng)
-    return _shares(one, sent, store, candidates)
+    return one.shares(sent, store, candidates)
 
 
-def _shares(one: Collection, sent: Any, store: Any, candidates: int) -> dict[str, Any]:
-    """Return nDCG@10 as a share of exact search's: the store alone, and after exact ranking of its candidates."""
-    exact = one.exact["native"][1]
-    seen = one.cosines(sent, store)
-    return {
-        "alone": share_of(ndcg_of_scores(seen, one.grades), exact),
-        "ranked": share_of(one.ndcg(nearest(seen, candidates), len(store)), exact),
-    }
-
-
-ABOUT = (
-    "Texts are divided by group (abstract, document, template, connected pairs): methods learn from 35 %, "
-    "attackers learn every word, listed or not, from releases of another 35 % and are judged on 30 %. A quarter "
-    "of the concept's words is in no list that a method gets. Leakage is the R-precision of the strongest "
-    "attacker of the specification. Strengths: 'utility 0.95' keeps 95 % of the clean STS12 correlation, both "
-    "sides protected, calibrated on half of its pairs and measured on the other half; other scales are named. "
-    "Search: nDCG@10 on Cranfield as a share of exact search's, noise on documents and queries, of the store "
-    "alone and after exact ranking of the candidates that a sealed store returns. Methods that rewrite texts find "
-    "the listed words everywhere, where other methods learn from annotated spans."
-)
+ABOUT = note("benchmark")
 
 
 def _file_name(file: str) -> str:

@@ -15,7 +15,7 @@ from research.bench import Bench, Material
 from research.catalogue.attacks import ATTACK_NAMES, WriterGrid, WriterSpec, judged_texts, label_of
 from research.catalogue.tradeoff import AXES
 from research.decoders import WRITERS, Rewritten, copied, corpus_texts, every_word, rewrite, target_words
-from research.experiment import Cell, Records
+from research.experiment import Cell, Records, note
 from research.judging import Tally, verdict
 from research.points import short
 from research.published import published
@@ -171,10 +171,7 @@ def _learnt(spec: CaseStudySpec, bench: Bench, material: Material) -> list[bool]
 
 
 PUBLISHED = "sparse-table-12"
-ONE_TEXT = (
-    "The paper's figures are of one sentence each (age at ε = 5, a disease at ε = 10, clinical notes, Vec2Text on "
-    "GTR-base); ours are means over all judged texts, of other data, another encoder and another attack."
-)
+ONE_TEXT = note("case-study")
 
 
 def _sides(records: Records, problem: str) -> list[Table]:

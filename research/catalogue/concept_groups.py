@@ -17,7 +17,7 @@ from msgspec import structs
 
 from research import tables as draw
 from research.bench import Bench, Material
-from research.experiment import Cell, Experiment, Records
+from research.experiment import Cell, Experiment, Records, note
 from research.grid import mask_options
 from research.judging import Measured, Tally, Verdict, compare, verdict, within
 from research.points import attacks_named, defend, leakage, utility
@@ -254,11 +254,7 @@ ALPHA = 0.05
 ENOUGH_WORDS = 20  # with fewer, groups are too small for the permutation to tell much
 SAME = 0.8  # of a mask's highest dimensions with another seed: from here on the word decides
 DRAWS = 2000
-DIFFERENCE = (
-    "The paper: GTR-base, Vec2Text, an unnamed data set. Here: the encoder of the specification and the strongest of "
-    "its token-inference attacks, trained on protected vectors, among the words of all groups; leakage is the share of "
-    "a word's instances that the attack ranks among the text's k best."
-)
+DIFFERENCE = note("concept-groups")
 
 Change = tuple[float, float, float]
 

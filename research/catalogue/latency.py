@@ -13,7 +13,7 @@ import numpy as np
 
 from research import tables as draw
 from research.bench import Bench
-from research.experiment import Cell, Experiment, Records
+from research.experiment import Cell, Experiment, Records, note
 from research.grid import mask_options
 from research.judging import Measured, within
 from research.published import published
@@ -210,10 +210,7 @@ def relative_to(seconds: Mapping[str, list[float]], base: str) -> dict[str, dict
     return found
 
 
-DIFFERENCE = (
-    "The paper's machine, implementation and dimension differ or are not stated; only ratios to Laplace, timed in the "
-    "same rounds, are comparable. Cells are single vectors, as in the paper, at each dimension."
-)
+DIFFERENCE = note("latency")
 MICRO = 1e6
 PROPORTIONAL = 0.25  # a time for as many pairs that differs by less grows in proportion
 

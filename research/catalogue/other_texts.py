@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from research import tables as draw
 from research.bench import Bench
-from research.catalogue.sealed_search import SIDES, Collection, nearest, share_of
+from research.catalogue.sealed_search import SIDES, Collection
 from research.datasets import open_dataset
 from research.datasets.kinds import RetrievalSet
-from research.experiment import Cell, Experiment, Records
+from research.experiment import Cell, Experiment, Records, note
 from research.judging import Measured, within
 from research.points import attacks_named, protector_record, utility
 from research.problems import Problem
@@ -25,13 +25,12 @@ from research.results import ClaimFinding, Number, Summary, Table, number
 from research.scales import parse_scale
 from research.specification import Settings, Spec, Whole, check_names, digest, json_ready, whole_numbers, wrong
 from research.tasks import test_rows
-from research.word_split import MIN_COUNT, WordSplit, strongest
+from research.word_split import MIN_COUNT, WordSplit, leaks
 from vecveil.concepts import Concept
 from vecveil.concepts.matching import Span, canonical, words
 from vecveil.errors import out_of_range
 from vecveil.metrics import StsTask, UtilityTask
-from vecveil.metrics.utility import ndcg_of_scores
-from vecveil.protector import Protector, fit
+from vecveil.protector import Protector
 from vecveil.protector.methods import METHODS
 
 SMALL = "mlp-512"
@@ -209,15 +208,10 @@ def searched(one: Collection, protector: Protector, candidates: int, seed: int) 
         documents, queries = (encode(protector.rewrite(texts)) for texts in (one.document_texts, one.query_texts))
     rng = np.random.default_rng([seed, 31])
     store = protector.protect(documents, rng, rewritten=True)
-    exact = one.exact["native"][1]
-    found: dict[str, Any] = {"clean": float(np.nanmean(exact))}
+    found: dict[str, Any] = {"clean": float(np.nanmean(one.exact["native"][1]))}
     for side in SIDES:
         sent = protector.protect(queries, rng, noise=side == "both", rewritten=True)
-        seen = one.cosines(sent, store)
-        found[side] = {
-            "alone": share_of(ndcg_of_scores(seen, one.grades), exact),
-            "ranked": share_of(one.ndcg(nearest(seen, candidates), len(store)), exact),
-        }
+        found[side] = one.shares(sent, store, candidates)
     return found
 
 
@@ -267,28 +261,17 @@ class OtherTexts(Experiment[OtherTextsSpec]):
         task, judged = halves(bench.task(bench.utility_of(setup.problem), held.encoder))
         protector = None
         if defence.method != "none":
-            protector = fit(
-                held.texts,
-                held.concept(None if setup.listed == 1 else held.listed),
-                held.encoder,
-                method=defence.method,
-                utility=task,
-                seed=seed,
-                show_progress=False,
-                **defence.arguments(bench),
-            )
+            concept = held.concept(None if setup.listed == 1 else held.listed)
+            protector = held.fitted(defence.method, concept, utility=task, **defence.arguments(bench))
         found: dict[str, Any] = {}
-        kinds, seen = held.kinds(), held
+        seen = held
         if protector is not None and protector.rewriter is not None:
             seen = held.rewritten(protector)
             found["removed"] = removed(held, protector)
         if protector is not None and setup.search is not None:
-            collection = self._collection(setup, bench)
-            found["search"] = searched(collection, protector, setup.candidates, seed)
-        for kind, columns in kinds.items():
-            found[kind] = strongest(seen, columns, protector, spec.attacks)
-        found["utility"] = utility(judged, protector, seed)
-        return {**found, "protector": protector_record(protector)}
+            found["search"] = searched(self._collection(setup, bench), protector, setup.candidates, seed)
+        found |= leaks(seen, protector, spec.attacks)
+        return {**found, "utility": utility(judged, protector, seed), "protector": protector_record(protector)}
 
     def _held(self, spec: OtherTextsSpec, bench: Bench, name: str, seed: int) -> WordSplit:
         setup = spec.setups[name]
@@ -328,17 +311,7 @@ class OtherTexts(Experiment[OtherTextsSpec]):
         return Summary(tables=tables, findings=findings, notes=[ABOUT])
 
 
-ABOUT = (
-    "Texts are divided by group (abstract, document, template, connected pairs): 35 % fit the protector, attackers "
-    "learn all words on another 35 %, with their labels and fresh noise, and are judged on 30 %; in-sample, they "
-    "learn on the fitted texts. Figures are those of the strongest attack. Each seed draws its own division and its "
-    "own list; unlisted words are in no list of the fit. Noise is calibrated on half of the pairs of STS12, both "
-    "sides protected; utility is measured on the other half with other noise. A text stage rewrites what a recogniser "
-    "finds, before texts are encoded; its utility kept is that of the vector stage alone. Search: the store holds "
-    "released vectors of all questions, its candidates are ranked by the exact vectors of the originals; nDCG@10 is a "
-    "share of exact search's, a query's own copy left out. 'Both': queries carry noise; 'map': they pass the map "
-    "alone."
-)
+ABOUT = note("other-texts")
 KINDS = {"listed": "Listed words", "unseen": "Unlisted words"}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from research import tables as draw
 from research.bench import Bench, Material
 from research.catalogue.tradeoff import AXES
-from research.experiment import Cell, Records
+from research.experiment import Cell, Records, note
 from research.grid import Grid, GridSpec
 from research.judging import Measured
 from research.points import attacks_named, judged_by, utility_record
@@ -27,14 +27,7 @@ from vecveil.metrics.estimates import trade_off_rate
 from vecveil.protector.methods import TEXT_METHODS
 
 TABLES = ("sparse-table-9",)
-ABOUT = (
-    "The concept words of a text are changed before encoding: redacted, replaced by random words, or by other members "
-    "of the concept. The paper assumes that a changed word leaks nothing; here attackers are trained on the vectors of "
-    "changed texts, labelled with the original words, and measure what the rest of the sentence reveals (without "
-    "`transplant`, which moves the difference that a word makes: a changed text has none). R is leakage removed over "
-    "utility lost, both against unprotected vectors: once with measured leakage, once assuming none. Where hardly any "
-    "utility is lost, R is large and unreliable."
-)
+ABOUT = note("pii-transforms")
 CHANGED = "text"  # the scale of a change of the text: it has none
 
 

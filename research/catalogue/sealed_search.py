@@ -15,17 +15,17 @@ from research.bench import Bench
 from research.datasets import open_dataset
 from research.datasets.kinds import RetrievalSet, TextSet
 from research.decoders import target_words
-from research.experiment import Cell, Experiment, Records
+from research.experiment import Cell, Experiment, Records, note
 from research.points import attacks_named, defend, leakage, protector_record, released, short, utility
 from research.results import ClaimFinding, Number, Summary, Table, number
 from research.scales import Scale, parse_scale
 from research.specification import Settings, Spec, Whole, check_names, digest, json_ready, whole_numbers
 from research.tasks import test_rows
-from research.word_split import WordSplit, strongest
+from research.word_split import WordSplit, leaks
 from vecveil.attacks import CandidateVectors, GEIAAttack, LikelihoodMatching, PairedVectors, TextVectors
 from vecveil.metrics import SealedSearchTask
-from vecveil.metrics.utility import unit_rows
-from vecveil.protector import Aim, Candidate, Data, Method, Protector, fit, register_method
+from vecveil.metrics.utility import ndcg_of_scores, unit_rows
+from vecveil.protector import Aim, Candidate, Data, Method, Protector, register_method
 from vecveil.protector.methods import METHODS
 from vecveil.protector.methods.subspace import directions_of
 from vecveil.sensitivity.shapes import LinearMap, NoiseShape
@@ -157,6 +157,15 @@ class Collection:
         for name, size in self.sizes.items():
             ten = nearest(self.scores[:, :size], NEAREST)
             self.exact[name] = ten, self.ndcg(ten, size)
+
+    def shares(self, queries: Rows, store: Rows, candidates: int) -> dict[str, Any]:
+        """Return nDCG@10 as a share of exact search's: of the store alone, and after exact ranking of candidates."""
+        exact = self.exact["native"][1]
+        seen = self.cosines(queries, store)
+        return {
+            "alone": share_of(ndcg_of_scores(seen, self.grades), exact),
+            "ranked": share_of(self.ndcg(nearest(seen, candidates), len(store)), exact),
+        }
 
     def cosines(self, queries: Rows, texts: Rows) -> Rows:
         """Return the cosines (Q, D), below all others for the query's own copy among the documents."""
@@ -376,20 +385,14 @@ class SealedSearch(Experiment[SealedSearchSpec]):
         protector = None
         if channel.method != "none":
             with _prefix_known():
-                protector = fit(
-                    held.texts,
+                protector = held.fitted(
+                    channel.method,
                     held.concept(held.listed),
-                    held.encoder,
-                    method=channel.method,
-                    seed=seed,
                     utility=bench.task(bench.utility_of(problem), held.encoder),
-                    show_progress=False,
                     **channel.noise.arguments(channel.method),
                     **channel.arguments,
                 )
-        attacks = [name for name in spec.attacks if name != LARGE]
-        kinds = held.kinds().items()
-        return {kind: strongest(held, columns, protector, attacks) for kind, columns in kinds}
+        return leaks(held, protector, [name for name in spec.attacks if name != LARGE])
 
     def _collections(self, spec: SealedSearchSpec, bench: Bench) -> tuple[dict[str, Collection], Rows]:
         """Return the collections by name, and the vectors of the added sentences."""
@@ -425,20 +428,7 @@ class SealedSearch(Experiment[SealedSearchSpec]):
         return Summary(tables=tables, findings=findings, notes=[ABOUT])
 
 
-ABOUT = (
-    "The store ranks by what its channel holds; whoever has the key ranks the candidates by the exact vectors. "
-    "Channels are fitted on STS texts and search other collections. 'Both': documents and queries carry noise; 'map': "
-    "queries pass the map alone, which a log of queries reveals. nDCG@10 and recall of the ten nearest are shares of "
-    "exact search, means over draws of the noise; rank: within which nine of ten exact neighbours lie. Intervals are "
-    "over queries or texts, deviations over seeds. Leakage is that of the strongest attack; all know the channel and "
-    "learn on the texts that it was fitted on. Unlisted words: half of the words are listed in a fit, and attackers "
-    "learn and are judged on other texts. Matching tells a text from nine copies with another term, all else known. "
-    "In a name, k is the number of erased directions, g of those that a reader's gradients choose; noise is its norm "
-    "over the vector's, before the map. The public prefix is the first stage of SHARD (arXiv 2606.27976). Added "
-    "sentences are ordinary ones; sentences of the collection's own domain are harder. "
-    "A small GEIA, trained for minutes, writes texts from the "
-    "vectors: the share of the listed words in what it writes; larger decoders write more."
-)
+ABOUT = note("sealed-search")
 BASE, ISOTROPIC = "sparse", "isotropic 1"
 TARGETS = (("both", 0.985, 0.15, 0.08), ("map", 0.98, 0.10, 0.05))
 """Side, least nDCG@10, and largest shares of SPARSE's excess: to the strongest attack, to a perceptron of 512 units."""

@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 
 from research import tables as draw
 from research.bench import Bench
-from research.experiment import Cell, Experiment, Records
+from research.experiment import Cell, Experiment, Records, note
 from research.judging import Tally, compare, verdict
 from research.problems import Problem
 from research.published import published
@@ -262,10 +262,7 @@ OVER = {"pairs": "largest over pairs", "sets": "largest over D+ × D- (Definitio
 RANKED_BY = {"concept": "ranked by the concept", "other_words": "ranked by other words", "permuted": "permuted ranks"}
 SOURCE = "SPARSE, Appendix A"
 NEARLY_ZERO = 0.2  # of the mean of the top tenth
-DIFFERENCE = (
-    "The paper ranks the dimensions by the figures that it then tests; here one half of the pairs ranks them and the "
-    "other tests them."
-)
+DIFFERENCE = note("sensitivity")
 
 
 _NAMED = [draw.axis("Data", 0), draw.axis("Change", 1, OVER.__getitem__)]

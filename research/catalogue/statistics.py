@@ -8,17 +8,14 @@ from typing import Any
 
 from research import tables as draw
 from research.bench import Bench
-from research.experiment import Cell, Experiment, Records
+from research.experiment import Cell, Experiment, Records, note
 from research.published import published
 from research.results import Summary
 from research.specification import Spec
 
 TABLE = "sparse-table-6"
 FREQUENT = 15  # occurrences from which attacks name a word first
-ABOUT = (
-    "All distinct texts of a set are counted, without the caps of the other experiments, and for a retrieval set both "
-    "documents and queries; the paper's sets are cut otherwise, and it does not say how it counts entities."
-)
+ABOUT = note("datasets")
 
 
 class Statistics(Experiment[Spec]):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from research import tables as draw
 from research.bench import Bench
-from research.experiment import Cell, Records
+from research.experiment import Cell, Records, note
 from research.grid import Grid, GridSpec
 from research.judging import Measured, within
 from research.points import defend, protector_record, utility
@@ -16,18 +16,8 @@ from research.published import published
 from research.results import ClaimFinding, Column, Figure, Number, Summary, Table, XAxis, YAxis, number
 from research.scales import DELTA, EFFECTIVE_NORM, parse_scale
 
-AXES = (
-    "Literal ε is that of Algorithm 1: the noise in n dimensions has a norm of about n/ε, which destroys unit vectors "
-    f"at the paper's values. Effective ε is noise of norm {EFFECTIVE_NORM}/ε, the scale that matches the paper's curve "
-    "of relative utility; published figures are compared with it. The Purkayastha mechanism takes the ε of Laplace at "
-    "that scale, and turns a vector by less than that norm suggests. At 'utility 0.95' every method has the noise that "
-    "keeps 95 % of its task, both sides protected."
-)
-ATTACKED = (
-    "SPARSE-WB knows a multi-label classifier (MLC) that the defender trains; the attackers that judge it are trained "
-    "on its releases. With the published 20 epochs this classifier is at chance on clean vectors (STS12: 13.3 % "
-    "against 11.6 %, R-precision); here it has 600, and recovers 42.8 %."
-)
+AXES = note("axes").format(effective_norm=EFFECTIVE_NORM)
+ATTACKED = note("whitebox")
 
 
 class Tradeoff(Grid[GridSpec]):
@@ -58,12 +48,7 @@ class WhiteBox(Tradeoff):
     notes = (AXES, draw.SETTING, ATTACKED)
 
 
-STAND_INS = (
-    "The paper's clinical notes (MIMIC-III) are access-restricted and its PII set has a restrictive licence; readers "
-    "for both exist (a problem with data: pii-masking-300k). This table uses the synthetic PII of Presidio and "
-    "ASQ-PHI, the annotated diseases, drugs and adverse effects of NCBI-disease, BC5CDR and ADE, and in the clinical "
-    "notes of MTS-Dialog, which nobody annotated, the drugs and diseases that are annotated in BC5CDR."
-)
+STAND_INS = note("categories")
 FEW = 30  # instances: below, a category's figure says little
 
 
@@ -151,18 +136,8 @@ def _published() -> Table:
 
 BAR = 1 / 3  # of SPARSE's excess over chance, at 95 % utility
 AT = "utility 0.95"
-SCALES = (
-    "Some methods have further scales: 'literal E' is the (ε, δ) guarantee of ldp-gaussian with ε = E and "
-    f"δ = {DELTA:g}, and σ = 1/E for a Gaussian without ε; 'radius R' is noise of norm R; 'fixed' has no scale."
-)
-ATTACKERS = (
-    "Every attacker is trained on releases of the method it attacks, knows the protector and the distribution of its "
-    "noise, and learns from the texts that the protector was fitted on (the 70 % that are not judged). Erasing "
-    "directions hides more in these texts than in others, so some attackers learn less from them. Two attacks make up "
-    "for that: `transplant` makes texts, and `kernel-further` has texts with exchanged words and the texts with the "
-    "concept that the cap of the specification left out, which may be more than the protector was fitted on. The table "
-    "shows the strongest attack. All words are listed words; for others see other-texts."
-)
+SCALES = note("frontier-scales").format(delta=DELTA)
+ATTACKERS = note("frontier-attackers")
 
 
 class Frontier(Grid[GridSpec]):
@@ -227,14 +202,7 @@ class Frontier(Grid[GridSpec]):
 NEAR = 0.9
 DISTANCE = ("protector", "concept_distance")
 
-MEANING = (
-    "For each pair of a text with the concept and the same text without it, the exact privacy loss of the noise gives "
-    "the total variation of the two releases: the largest advantage that any attacker, knowing both texts and the "
-    "protector, can have at distinguishing them by one release. 0 is a coin, 1 is certainty. Behind a map that is not "
-    "invertible (subspace) the figure is an upper bound. Erased directions are hidden at any noise level. All figures "
-    "are conditional on the protector, which was fitted on these pairs. At 'literal E' the Gaussian method, which has "
-    "no ε, has σ = 1/E."
-)
+MEANING = note("guarantee")
 
 
 class ConceptGuarantee(Grid[GridSpec]):

@@ -1,4 +1,4 @@
-"""The defences of the table: methods, options and training data; a further variant is one more entry of `DEFENCES`."""
+"""The defences of the table: methods, options and training data, as ``defences.yaml`` lists them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from research.records import only_one
 from research.textcrafter.data import Array, PairedTexts
+from vecveil.concepts.concept_file import load_yaml
 from vecveil.errors import VecveilError
 from vecveil.protector import fit_pairs
 from vecveil.protector import load as load_protector
@@ -46,59 +47,11 @@ class Defence:
         }
 
 
-_TEXTCRAFTER: dict[str, Any] = {"radius": "radius"}
 _FIXED = (1 << 20) + 5  # of the stream that a fixed direction is drawn from
-
+_FILE = Path(__file__).with_name("defences.yaml")
 DEFENCES: dict[str, Defence] = {
-    "none": Defence("none", "none", main=True),
-    "shuffle": Defence("shuffling", "shuffle", main=True),
-    "gaussian": Defence("Gaussian, σ = r/√n", "gaussian", {"sigma": "radius/√n"}, main=True),
-    # With these the noise has a norm of about 3: at the ε of a formal promise worth the name nothing is left.
-    "ldp-gaussian": Defence(
-        "LDP Gaussian, ε = 140, δ = 1e-5", "ldp-gaussian", {"epsilon": 140.0, "delta": 1e-5}, main=True
-    ),
-    "textcrafter": Defence("TextCrafter, v learnt", "textcrafter", _TEXTCRAFTER, learns="pii", main=True),
-    "textcrafter-untrained": Defence(
-        "TextCrafter, literal (v as drawn)",
-        "textcrafter",
-        {**_TEXTCRAFTER, "direction": "untrained"},
-        learns="pii",
-        main=True,
-    ),
-    "textcrafter-embedding": Defence(
-        "TextCrafter, v = e (the abstract)",
-        "textcrafter",
-        {**_TEXTCRAFTER, "direction": "embedding"},
-        learns="pii",
-        main=True,
-    ),
-    "subspace": Defence("`subspace` (default)", "subspace", {"target_utility": 0.95}, main=True),
-    "gaussian-2": Defence("Gaussian, σ = 2r/√n", "gaussian", {"sigma": "2 radius/√n"}),
-    "textcrafter-set": Defence("TextCrafter, trained on the set's concept", "textcrafter", _TEXTCRAFTER),
-    "textcrafter-subspace": Defence(
-        "`textcrafter-subspace`, on the set's concept", "textcrafter-subspace", {**_TEXTCRAFTER, "rank": 60}
-    ),
-    "orthogonal": Defence("random direction orthogonal to e, norm r", "orthogonal"),
-    # What learning gains over the projection alone.
-    "orthogonal-fixed": Defence("random direction orthogonal to one fixed v, norm r", "orthogonal-fixed"),
-    # What k-means alone does: a step to the nearest of the same 8 centres, 60 % of it by length, the rest noise.
-    "pull": Defence("not learnt: a pull to the nearest of 8 centres, norm r", "pull"),
-    # The other ends of Fig. 3's curves over σ, ε and r; their middles are in the table.
-    "gaussian-half": Defence("Gaussian, σ = r/2√n", "gaussian", {"sigma": "0.5 radius/√n"}),
-    "ldp-gaussian-70": Defence("LDP Gaussian, ε = 70, δ = 1e-5", "ldp-gaussian", {"epsilon": 70.0, "delta": 1e-5}),
-    "ldp-gaussian-280": Defence("LDP Gaussian, ε = 280, δ = 1e-5", "ldp-gaussian", {"epsilon": 280.0, "delta": 1e-5}),
-    "ldp-gaussian-560": Defence("LDP Gaussian, ε = 560, δ = 1e-5", "ldp-gaussian", {"epsilon": 560.0, "delta": 1e-5}),
-    **{
-        f"textcrafter-{direction}-{name}": Defence(
-            f"TextCrafter, v {'as drawn' if direction == 'untrained' else '= e'}, r = {radius:g}",
-            "textcrafter",
-            {"radius": radius, "direction": direction},
-            learns="pii",
-        )
-        for direction in ("untrained", "embedding")
-        for name, radius in (("half", 0.5), ("2", 2.0))
-    },
-    "textcrafter-12": Defence("TextCrafter, 12 tokens", "textcrafter", {**_TEXTCRAFTER, "tokens": 12}, learns="pii"),
+    name: Defence(**about)
+    for name, about in load_yaml(_FILE.read_text(encoding="utf-8"), _FILE.name, owner="textcrafter").items()
 }
 MADE_HERE = ("none", "orthogonal", "orthogonal-fixed", "pull")
 PULL = 0.6  # the share of the step that goes to the centre

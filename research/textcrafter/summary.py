@@ -7,80 +7,28 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from msgspec import structs
 
 from research import tables as draw
-from research.experiment import Records
+from research.experiment import Records, note
 from research.judging import Tally, compare, verdict
 from research.published import claims, published
 from research.results import ClaimFinding, Figure, Number, Point, Series, Table, XAxis, YAxis, number
 from research.textcrafter.defences import DEFENCES
 from research.textcrafter.specification import PII, TextCrafterSpec
+from vecveil.concepts.concept_file import load_yaml
 
 LABEL = "empirical, no formal privacy guarantee"
-TITLES = {"phrasebank": "Financial PhraseBank", "ade": "ADE", "sst2": "SST-2", "agnews": "AG News"}
-# The paper's TextCrafter is the literal one, whose direction v is as drawn.
-PAPER_ROWS = {
-    "none": "none",
-    "shuffle": "shuffle",
-    "gaussian": "gaussian",
-    "ldp-gaussian": "ldp-gaussian",
-    "textcrafter-untrained": "textcrafter",
-}
-# Title, and whether it is a share, of each figure of the sentence-level attack.
-SENTENCE = {
-    "bleu": ("BLEU", True),
-    "token_f1": ("T-F1", True),
-    "exact_match": ("EM", True),
-    "rouge_l": ("R-L", True),
-    "cosine": ("cosine", False),
-}
+_FILE = Path(__file__).with_name("labels.yaml")
+_LABELS = load_yaml(_FILE.read_text(encoding="utf-8"), _FILE.name, owner="textcrafter")
+TITLES, PAPER_ROWS, SENTENCE, CURVES, SIZES, SWEEPS, CLASSIFIERS, READINGS = _LABELS.values()
 SCENARIOS = ("deployment", "development")
 EPOCHS = (0, 1, 2, 5, 10)
-CURVES = {
-    "reward": "reward",
-    "reward_clean": "reward of clean vectors",
-    "p_pii": "p(PII)",
-    "drift": "drift",
-    "cluster_distance": "distance to c",
-    "deterministic_share": "deterministic share",
-    "mean_resultant": "mean resultant",
-}
 DRAWN_CURVES = ("reward", "p_pii", "cluster_distance")
-SIZES = {
-    "train": "training rows",
-    "test": "test rows",
-    "dropped": "left out as in test",
-    "classes": "classes",
-    "tokens": "tokens",
-    "token_train": "training texts with one",
-    "token_test": "test texts with one",
-}
-# The curves of the paper's Fig. 3: defences that differ in one parameter alone, in the order of their noise.
-SWEEPS = {
-    "Gaussian, over σ": ("gaussian-half", "gaussian", "gaussian-2"),
-    "LDP Gaussian, over ε": ("ldp-gaussian-560", "ldp-gaussian-280", "ldp-gaussian", "ldp-gaussian-70"),
-    "TextCrafter, v as drawn, over r": (
-        "textcrafter-untrained-half",
-        "textcrafter-untrained",
-        "textcrafter-untrained-2",
-    ),
-    "TextCrafter, v = e, over r": ("textcrafter-embedding-half", "textcrafter-embedding", "textcrafter-embedding-2"),
-}
-CLASSIFIERS = {"policy": "policy's own", "benchmark": "benchmark's"}
-# The loss of the paper does not reach v: as printed it stays as drawn. The abstract has v along the user's embedding.
-READINGS = {
-    "textcrafter-untrained": "v as drawn",
-    "textcrafter": "v learnt",
-    "textcrafter-embedding": "v the embedding itself",
-}
-DIFFERENCE = (
-    "Encoder {encoder}, where the paper names none; GEIA trained here in minutes, where the paper's Vec2Text starts "
-    "from pretrained models; logistic regression on samples of the sets; r = {radius:g}, where its r, σ and ε are "
-    "not legible."
-)
+DIFFERENCE = note("textcrafter")
 NONE = "–"  # there is no such figure
 CHANCE = "chance"  # the row below the defences
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from harness.decoder_data import TINY, corpus_encoder, with_corpus
 from harness.errors import raises
@@ -225,13 +225,13 @@ def test_settings_hold_what_a_cell_depends_on(place: tuple[Path, Path], tmp_path
     mlc, geia = (c for c in experiment.cells(spec) if c["method"] == "none")
 
     def changed(cell: Cell, **more: Any) -> bool:
-        other = dataclasses.replace(spec, **more)
+        other = structs.replace(spec, **more)
         return experiment.settings(spec, cell) != experiment.settings(other, cell)
 
     decoder = spec.decoder("geia")
-    longer = {"geia": dataclasses.replace(decoder, epochs=7)}
+    longer = {"geia": structs.replace(decoder, epochs=7)}
     assert (changed(mlc, decoders=longer), changed(geia, decoders=longer)) == (False, True)
-    given = {"geia": dataclasses.replace(decoder, start_from="somewhere")}
+    given = {"geia": structs.replace(decoder, start_from="somewhere")}
     assert changed(mlc, decoders=given)  # other texts are judged
     assert (changed(mlc, attacks=("mlp-512",)), changed(geia, attacks=("mlp-512",))) == (True, False)
     assert changed(mlc, judged=61)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from harness.errors import raises
 from harness.experiment_data import sentences
@@ -67,7 +67,7 @@ def test_rows_of_the_table_have_all_seeds_and_controls_fewer() -> None:
 )
 def test_what_decides_a_cell(change: dict[str, Any], part: str, defence: str, differs: bool) -> None:
     cell = _cell(part, "ade", defence)
-    other = dataclasses.replace(SPEC, **change)
+    other = structs.replace(SPEC, **change)
     assert (OWN.settings(SPEC, cell) != OWN.settings(other, cell)) is differs
 
 
@@ -84,12 +84,12 @@ def test_what_decides_a_cell(change: dict[str, Any], part: str, defence: str, di
         ({"radius": 0.0}, "above 0"),
         ({"texts": 9}, "rows"),
         ({"problems": {"pii": PROBLEMS["ade"]}}, "reserved"),
-        ({"problems": {"a": dataclasses.replace(PROBLEMS["ade"], texts=9)}}, "takes no texts"),
+        ({"problems": {"a": structs.replace(PROBLEMS["ade"], texts=9)}}, "takes no texts"),
     ],
 )
 def test_wrong_settings_are_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidInputError, match=words):
-        dataclasses.replace(SPEC, **change)
+        structs.replace(SPEC, **change)
 
 
 def test_the_shipped_specification_is_whole_and_its_quick_part_small(tmp_path: Path) -> None:

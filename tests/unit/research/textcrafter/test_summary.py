@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -233,4 +232,4 @@ def test_the_summary_is_a_record_that_the_report_reads(records: Records) -> None
     }
     read = read_experiment(record, owner="test")
     assert len(read.tables) == (6 if len(records) else 0)
-    assert dataclasses.asdict(SPEC)
+    assert SPEC.digest
