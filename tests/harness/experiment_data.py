@@ -5,17 +5,33 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from vecveil.errors import DataFileError, VecveilError
+
+CANARY = "zebra-7731"  # a text that no message may hold
 TERMS = {"city": ["paris", "london", "madrid", "oslo", "lima"], "number": ["one", "two", "three", "four"]}
 SUBJECTS = ("The council", "A driver", "The museum", "My neighbour", "The team", "Our teacher", "A singer", "The court")
 VERBS = ("visited", "left", "praised", "photographed", "described", "bought")
 OBJECTS = ("a bridge", "old books", "the market", "a painting", "new shoes", "the river")
 TIMES = ("in the morning", "after lunch", "last week", "during the storm", "before the vote")
+
+
+def refusal(
+    call: Callable[..., Any], *arguments: Any, error: type[VecveilError] = DataFileError, **options: Any
+) -> str:
+    """Return the message of the error that a call raises, which holds none of the data."""
+    with pytest.raises(error) as caught:
+        call(*given, **options)
+    assert CANARY not in str(caught.value)
+    return str(caught.value)
 
 
 def checkout_environment() -> dict[str, str]:

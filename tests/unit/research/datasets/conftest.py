@@ -1,38 +1,16 @@
-"""What the tests of data sets share: a data folder to write into, and a planted text."""
+"""What the tests of data sets share: a data folder to write into."""
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-from vecveil.errors import DataFileError, VecveilError
-
-CANARY = "zebra-7731"
-Refuses: TypeAlias = Callable[..., AbstractContextManager[None]]
-
-
-@pytest.fixture
-def refuses() -> Refuses:
-    """Expect one error that says each of the given words and none of the data."""
-
-    @contextlib.contextmanager
-    def check(*words: str, error: type[VecveilError] = DataFileError) -> Iterator[None]:
-        with pytest.raises(error) as caught:
-            yield
-        for word in words:
-            assert word in str(caught.value), str(caught.value)
-        assert CANARY not in str(caught.value)
-
-    return check
 
 
 class DataFolder:

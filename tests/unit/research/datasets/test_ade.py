@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harness.experiment_data import CANARY, refusal
 from research.datasets import open_dataset
 
-CANARY = "zebra-7731"
 TEXT = "rash | after deanol 5 mg, then more rash."
 EFFECTS = (
     "12|" + TEXT + "|rash|140|144|deanol|113|119\n"  # apart as the second rash is: 27
@@ -59,10 +59,10 @@ def test_a_dose_alone_is_no_adverse_event(data):
         ("ADE-NEG.txt", f"{CANARY}\n", ("NEG",)),
     ],
 )
-def test_wrong_lines(data, refuses, file, line, words):
+def test_wrong_lines(data, file, line, words):
     data.text("ade/DRUG-AE.rel", EFFECTS)
     data.text("ade/ADE-NEG.txt", "1 NEG a\n2 NEG b\n3 NEG c\n")
     before = (data.path / "ade" / file).read_text()
     data.text(f"ade/{file}", before + line)
-    with refuses(file, "line 4", *words):
-        open_dataset("ade", data.path)
+    message = refusal(open_dataset, "ade", data.path)
+    assert all(word in message for word in (file, "line 4", *words))

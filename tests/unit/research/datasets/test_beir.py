@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
+from harness.experiment_data import CANARY, refusal
 from research.datasets import DatasetInfo, Place, RetrievalSet, open_dataset, read_beir
 
-CANARY = "zebra-7731"
 CORPUS = [
     {"_id": "d1", "title": "Head", "text": "body"},
     {"_id": "d2", "title": "", "text": "no title", "metadata": {}},
@@ -93,16 +93,16 @@ def test_some_splits(data):
         ("q2\td1\n", ("dev.tsv", "row 1", "2 fields")),
     ],
 )
-def test_wrong_judgements(data, refuses, dev, words):
+def test_wrong_judgements(data, dev, words):
     write_beir(data, dev=dev)
-    with refuses(*words):
-        open_dataset("fiqa", data.path)
+    message = refusal(open_dataset, "fiqa", data.path)
+    assert all(word in message for word in words)
 
 
-def test_a_query_in_two_splits(data, refuses):
+def test_a_query_in_two_splits(data):
     write_beir(data, dev="q1\td1\t1\n")
-    with refuses("test.tsv", "query-id", "one split", "row 1"):
-        open_dataset("fiqa", data.path)
+    message = refusal(open_dataset, "fiqa", data.path)
+    assert all(word in message for word in ("test.tsv", "query-id", "one split", "row 1"))
 
 
 @pytest.mark.parametrize(
@@ -115,21 +115,21 @@ def test_a_query_in_two_splits(data, refuses):
         ([{"id": "d1", "text": CANARY}], ("corpus.jsonl", "'_id'")),
     ],
 )
-def test_wrong_documents(data, refuses, corpus, words):
+def test_wrong_documents(data, corpus, words):
     write_beir(data, corpus=corpus)
-    with refuses(*words):
-        open_dataset("fiqa", data.path)
+    message = refusal(open_dataset, "fiqa", data.path)
+    assert all(word in message for word in words)
 
 
-def test_a_broken_line(data, refuses):
+def test_a_broken_line(data):
     write_beir(data)
     data.text("fiqa/queries.jsonl", '{"_id": "q1", "text": "a"}\n{"_id": ' + CANARY)
-    with refuses("queries.jsonl", "line 2"):
-        open_dataset("fiqa", data.path)
+    message = refusal(open_dataset, "fiqa", data.path)
+    assert all(word in message for word in ("queries.jsonl", "line 2"))
 
 
-def test_no_positive_judgement(data, refuses):
+def test_no_positive_judgement(data):
     write_beir(data, dev="")
     data.text("fiqa/qrels/test.tsv", HEADER + "q1\td1\t0\n")
-    with refuses("judgements"):
-        open_dataset("fiqa", data.path)
+    message = refusal(open_dataset, "fiqa", data.path)
+    assert "judgements" in message

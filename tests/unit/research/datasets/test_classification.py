@@ -6,10 +6,9 @@ from functools import partial
 
 import pytest
 
+from harness.experiment_data import CANARY, refusal
 from research.datasets import DatasetInfo, Place, open_dataset, read_phrasebank
 from vecveil.errors import InvalidInputError
-
-CANARY = "zebra-7731"
 
 
 @pytest.mark.parametrize("folder", ["SST-2", "glue/SST-2", "sst2"])
@@ -38,10 +37,10 @@ def test_sst2_with_a_labelled_test_file(data):
         (f"{CANARY}\t1\n", ("header", "line 1")),
     ],
 )
-def test_wrong_lines_of_sst2(data, refuses, content, words):
+def test_wrong_lines_of_sst2(data, content, words):
     data.text("SST-2/train.tsv", content)
-    with refuses("train.tsv", *words):
-        open_dataset("sst2", data.path)
+    message = refusal(open_dataset, "sst2", data.path)
+    assert all(word in message for word in ("train.tsv", *words))
 
 
 def write_phrasebank(data, folder="FinancialPhraseBank-v1.0"):
@@ -68,15 +67,15 @@ def test_phrasebank_with_more_agreement(data, agreement, texts):
     assert open_dataset(info, data.path).texts == texts
 
 
-def test_wrong_phrasebank(data, refuses):
+def test_wrong_phrasebank(data):
     data.text("phrasebank/Sentences_66Agree.txt", f"a@neutral\n{CANARY}@{CANARY}\n")
-    with refuses("Sentences_66Agree.txt", "label", "line 2"):
-        open_dataset("phrasebank", data.path)
+    message = refusal(open_dataset, "phrasebank", data.path)
+    assert all(word in message for word in ("Sentences_66Agree.txt", "label", "line 2"))
     folder = data.path / "phrasebank"
-    with refuses("75 % agreement"):
-        read_phrasebank("x", folder, agreement=75)
-    with refuses("agreement", "50, 66, 75 or 100", error=InvalidInputError):
-        read_phrasebank("x", folder, agreement=60)
+    message = refusal(read_phrasebank, "x", folder, agreement=75)
+    assert "75 % agreement" in message
+    message = refusal(read_phrasebank, "x", folder, agreement=60, error=InvalidInputError)
+    assert all(word in message for word in ("agreement", "50, 66, 75 or 100"))
 
 
 @pytest.mark.parametrize("header", ["", '"Class Index","Title","Description"\n'])
@@ -99,8 +98,8 @@ def test_ag_news(data, header):
         (f'"1","{CANARY}","x\n', ("quote", "record 2")),
     ],
 )
-def test_wrong_records_of_ag_news(data, refuses, row, words):
+def test_wrong_records_of_ag_news(data, row, words):
     data.text("agnews/train.csv", '"1","a","b"\n' + row)
     data.text("agnews/test.csv", '"1","a","b"\n')
-    with refuses("train.csv", *words):
-        open_dataset("agnews", data.path)
+    message = refusal(open_dataset, "agnews", data.path)
+    assert all(word in message for word in ("train.csv", *words))

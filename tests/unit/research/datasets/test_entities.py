@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from harness.experiment_data import CANARY, refusal
 from research.datasets import open_dataset
 
-CANARY = "zebra-7731"
 ABSTRACT = (
     "11|t|Gout in men.\n11|a|Lithium and gout | more. \n"
     "11\t0\t4\tGout\tDisease\tD1\n11\t13\t20\tLithium\tChemical\tD2\n11\tCID\tD2\tD1\n\n"
@@ -38,24 +38,24 @@ def test_pubtator(data, name, files):
     assert found.groups.tolist() == [0, 1]
 
 
-def test_a_single_annotation_out_of_place_is_left_out(data, refuses):
+def test_a_single_annotation_out_of_place_is_left_out(data):
     file = "ncbi-disease/NCBIdevelopset_corpus.txt"
     shifted = "13|t|Gout.\n13|a|Yes.\n13\t1\t5\tGout\tDisease\tD1\n"
     data.text(file, ABSTRACT + shifted)
     found = open_dataset("ncbi-disease", data.path)
     assert (found.split, [len(spans) for spans in found.spans]) == (("dev", "dev"), [2, 0])
     data.text(file, ABSTRACT + shifted + shifted.replace("13", "14"))
-    with refuses("NCBIdevelopset_corpus.txt", "2 of 4"):
-        open_dataset("ncbi-disease", data.path)
+    message = refusal(open_dataset, "ncbi-disease", data.path)
+    assert all(word in message for word in ("NCBIdevelopset_corpus.txt", "2 of 4"))
 
 
 @pytest.mark.parametrize(
     "line", [f"12\t0\t4\t{CANARY}\tDisease\tD1\n", f"11\t0\tx\t{CANARY}\tDisease\tD1\n", f"{CANARY}\n"]
 )
-def test_wrong_lines_of_pubtator(data, refuses, line):
+def test_wrong_lines_of_pubtator(data, line):
     data.text("ncbi-disease/NCBItrainset_corpus.txt", ABSTRACT.rstrip("\n") + "\n" + line)
-    with refuses("NCBItrainset_corpus.txt", "line 6"):
-        open_dataset("ncbi-disease", data.path)
+    message = refusal(open_dataset, "ncbi-disease", data.path)
+    assert all(word in message for word in ("NCBItrainset_corpus.txt", "line 6"))
 
 
 COLUMNS = (
@@ -120,10 +120,10 @@ def test_a_token_may_be_a_space_that_is_not_the_usual_one(data):
 
 
 @pytest.mark.parametrize("line", [f"{CANARY}\n", f"a\t{CANARY}\n", "a\tB-\n"])
-def test_wrong_columns(data, refuses, line):
+def test_wrong_columns(data, line):
     data.text("wikigold/wikigold.conll.txt", "a\tO\n" + line)
-    with refuses("wikigold.conll.txt", "tag", "line 2"):
-        open_dataset("wikigold", data.path)
+    message = refusal(open_dataset, "wikigold", data.path)
+    assert all(word in message for word in ("wikigold.conll.txt", "tag", "line 2"))
 
 
 ROW = {
@@ -166,13 +166,13 @@ def test_presidio(data, name, file):
         (json.dumps([ROW, {**ROW, "spans": [{"entity_type": "X"}]}]), ("spans", "row 2")),
     ],
 )
-def test_wrong_presidio(data, refuses, content, words):
+def test_wrong_presidio(data, content, words):
     data.text("presidio-research/data/synth_dataset_v2.json", content)
-    with refuses("synth_dataset_v2.json", *words):
-        open_dataset("pii-synth", data.path)
+    message = refusal(open_dataset, "pii-synth", data.path)
+    assert all(word in message for word in ("synth_dataset_v2.json", *words))
 
 
-def test_clinical_notes_as_given_out(data, refuses):
+def test_clinical_notes_as_given_out(data):
     folder = "MTS-Dialog/Main-Dataset/MTS-Dialog-"
     header = "ID,section_header,section_text,dialogue\n"
     data.text(f"{folder}TrainingSet.csv", header + '0,GENHX,"A note, of\ntwo lines.",Doctor: hi\n')
@@ -185,5 +185,5 @@ def test_clinical_notes_as_given_out(data, refuses):
     found = open_dataset("aci-bench", data.path)
     assert (found.texts, found.split) == (("A note.", "Another."), ("train", "dev"))
     data.text(f"{folder}ValidationSet.csv", f"ID,section_text,dialogue\n1,{CANARY},x\n")
-    with refuses("MTS-Dialog-ValidationSet.csv", "'section_header'"):
-        open_dataset("mts-dialog", data.path)
+    message = refusal(open_dataset, "mts-dialog", data.path)
+    assert all(word in message for word in ("MTS-Dialog-ValidationSet.csv", "'section_header'"))

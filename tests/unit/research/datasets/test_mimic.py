@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
+from harness.experiment_data import CANARY, refusal
 from research.datasets import DatasetInfo, Place, open_dataset, read_mimic_notes
 
-CANARY = "zebra-7731"
 HEADER = (
     '"ROW_ID","SUBJECT_ID","HADM_ID","CHARTDATE","CHARTTIME","STORETIME",'
     '"CATEGORY","DESCRIPTION","CGID","ISERROR","TEXT"\n'
@@ -66,13 +66,13 @@ def test_reading_stops_at_the_most(data):
         (HEADER + note(CANARY, category="ECG"), ("no notes of Discharge summary",)),
     ],
 )
-def test_wrong_files(data, refuses, content, words):
+def test_wrong_files(data, content, words):
     data.text("mimic3/NOTEEVENTS.csv", content)
-    with refuses("NOTEEVENTS.csv", *words):
-        open_dataset("mimic3", data.path)
+    message = refusal(open_dataset, "mimic3", data.path)
+    assert all(word in message for word in ("NOTEEVENTS.csv", *words))
 
 
-def test_who_has_no_access_is_told_how_to_get_it(data, refuses):
+def test_who_has_no_access_is_told_how_to_get_it(data):
     data.path.mkdir()
-    with refuses("mimic3", "NOTEEVENTS.csv", "PhysioNet access", "mimic3/"):
-        open_dataset("mimic3", data.path)
+    message = refusal(open_dataset, "mimic3", data.path)
+    assert all(word in message for word in ("mimic3", "NOTEEVENTS.csv", "PhysioNet access", "mimic3/"))

@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
+from harness.experiment_data import CANARY, refusal
 from research.datasets import DatasetInfo, Place, open_dataset, read_pii_masking
 
-CANARY = "zebra-7731"
 MASK = [{"value": "Ada", "start": 0, "end": 3, "label": "GIVENNAME1"}]
 SPAN = {"start": 0, "end": 3, "label": "GIVENNAME1"}
 FOLDERS = ["pii-masking-300k", "pii/pii-masking-300k", "ai4privacy/pii-masking-300k"]
@@ -78,16 +78,16 @@ def test_another_language(data, languages, count):
         ({"source_text": None}, ("text_column", "row 2")),
     ],
 )
-def test_wrong_rows(data, refuses, changed, words):
+def test_wrong_rows(data, changed, words):
     data.lines("pii-masking-300k/a.jsonl", [row(), row(**changed)])
-    with refuses("a.jsonl", *words):
-        open_dataset("pii-masking-300k", data.path)
+    message = refusal(open_dataset, "pii-masking-300k", data.path)
+    assert all(word in message for word in ("a.jsonl", *words))
 
 
-def test_no_spans_or_no_text_in_the_language(data, refuses):
+def test_no_spans_or_no_text_in_the_language(data):
     data.lines("pii-masking-300k/a.jsonl", [{"source_text": "Ada left"}])
-    with refuses("a.jsonl", "'privacy_mask'"):
-        open_dataset("pii-masking-300k", data.path)
+    message = refusal(open_dataset, "pii-masking-300k", data.path)
+    assert all(word in message for word in ("a.jsonl", "'privacy_mask'"))
     data.lines("pii-masking-300k/a.jsonl", [row(language="French")])
-    with refuses("English or en"):
-        open_dataset("pii-masking-300k", data.path)
+    message = refusal(open_dataset, "pii-masking-300k", data.path)
+    assert "English or en" in message

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from harness.errors import raises
+from harness.experiment_data import CANARY, refusal
 from research.datasets import (
     DATASETS,
     DatasetInfo,
@@ -22,7 +23,6 @@ from research.datasets import (
 )
 from vecveil.errors import InvalidInputError
 
-CANARY = "zebra-7731"
 NAMES = """sts12 sts13 sts14 sts15 sts16 stsb fiqa nfcorpus quora cranfield cisi med npl ade sst2
 phrasebank agnews pii-synth pii-large asq-phi pii-masking-300k mimic3 ncbi-disease bc5cdr wnut17
 broad-twitter wikigold sec-filings wikitext2 sentences aci-bench mts-dialog mtsamples"""
@@ -47,57 +47,57 @@ def test_the_names():
 
 
 @pytest.mark.parametrize("name", NAMES.split())
-def test_a_missing_set_says_where_it_was_looked_for(data, refuses, name):
+def test_a_missing_set_says_where_it_was_looked_for(data, name):
     data.path.mkdir()
     info = DATASETS[name]
     places = [word for place in info.places for word in (f"{place.folders[0]}/", *place.needs)]
-    with refuses(repr(name), "'data'", *places, info.source, info.terms):
-        open_dataset(name, data.path)
+    message = refusal(open_dataset, name, data.path)
+    assert all(word in message for word in (repr(name), "'data'", *places, info.source, info.terms))
 
 
-def test_a_set_that_is_partly_there(data, refuses):
+def test_a_set_that_is_partly_there(data):
     data.lines("fiqa/corpus.jsonl", [{"_id": "1", "text": "a"}])
-    with refuses("Partly there: fiqa/ lacks queries.jsonl*, qrels/*.tsv*"):
-        open_dataset("fiqa", data.path)
+    message = refusal(open_dataset, "fiqa", data.path)
+    assert "Partly there: fiqa/ lacks queries.jsonl*, qrels/*.tsv*" in message
 
 
-def test_an_unknown_name_lists_the_names(data, refuses):
+def test_an_unknown_name_lists_the_names(data):
     data.path.mkdir()
-    with refuses("'stsB'", "nfcorpus", "Did you mean 'stsb'?", error=InvalidInputError):
-        open_dataset("stsB", data.path)
-    with refuses("register_dataset", "dataset.yaml", error=InvalidInputError):
-        open_dataset("../elsewhere", data.path)
+    message = refusal(open_dataset, "stsB", data.path, error=InvalidInputError)
+    assert all(word in message for word in ("'stsB'", "nfcorpus", "Did you mean 'stsb'?"))
+    message = refusal(open_dataset, "../elsewhere", data.path, error=InvalidInputError)
+    assert all(word in message for word in ("register_dataset", "dataset.yaml"))
 
 
-def test_a_data_folder_that_is_none(data, refuses, tmp_path):
-    with refuses("data", "not found"):
-        open_dataset("sts12", data.path)
+def test_a_data_folder_that_is_none(data, tmp_path):
+    message = refusal(open_dataset, "sts12", data.path)
+    assert all(word in message for word in ("data", "not found"))
     data.path.write_text(CANARY)
-    with refuses("data", "not found"):
-        open_dataset("sts12", data.path)
+    message = refusal(open_dataset, "sts12", data.path)
+    assert all(word in message for word in ("data", "not found"))
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    with refuses("loop", "failed"):
-        open_dataset("sts12", loop)
+    message = refusal(open_dataset, "sts12", loop)
+    assert all(word in message for word in ("loop", "failed"))
 
 
-def test_a_folder_of_a_set_that_cannot_be_read(data, refuses, monkeypatch):
+def test_a_folder_of_a_set_that_cannot_be_read(data, monkeypatch):
     data.path.mkdir()
     (data.path / "sts").symlink_to(data.path / "sts")
-    with refuses("sts", "failed"):
-        open_dataset("sts12", data.path)
+    message = refusal(open_dataset, "sts12", data.path)
+    assert all(word in message for word in ("sts", "failed"))
 
 
-def test_an_own_set_is_registered(data, refuses):
+def test_an_own_set_is_registered(data):
     data.lines("own/a.jsonl", [{"text": "a", "topic": "x"}])
     assert register_dataset(OWN) is OWN
     found = open_dataset("own-set", data.path)
     assert (found.name, found.labels) == ("own-set", ("x",))
-    with refuses("'own-set'", "replace=True", error=InvalidInputError):
-        register_dataset(OWN)
+    message = refusal(register_dataset, OWN, error=InvalidInputError)
+    assert all(word in message for word in ("'own-set'", "replace=True"))
     register_dataset(OWN, replace=True)
-    with refuses("DatasetInfo", error=InvalidInputError):
-        register_dataset("own-set")  # type: ignore[arg-type]
+    message = refusal(register_dataset, "own-set", error=InvalidInputError)
+    assert "DatasetInfo" in message
 
 
 def test_an_own_set_is_passed_and_can_go_to_a_worker(data):
@@ -109,19 +109,19 @@ def test_an_own_set_is_passed_and_can_go_to_a_worker(data):
         assert pickle.loads(pickle.dumps(known)).name == known.name
 
 
-def test_a_reader_of_another_kind_is_refused(data, refuses):
+def test_a_reader_of_another_kind_is_refused(data):
     data.lines("own/a.jsonl", [{"text": "a", "topic": "x"}])
-    with refuses("PairSet", "TextSet", error=InvalidInputError):
-        open_dataset(DatasetInfo("own", "pairs", "Wrong.", (PLACE,)), data.path)
+    message = refusal(open_dataset, DatasetInfo("own", "pairs", "Wrong.", (PLACE,)), data.path, error=InvalidInputError)
+    assert all(word in message for word in ("PairSet", "TextSet"))
 
 
 @pytest.mark.parametrize(
     ("changed", "words"), [({"name": " "}, "name"), ({"kind": "pictures"}, "kind"), ({"places": ()}, "places")]
 )
-def test_wrong_information(refuses, changed, words):
+def test_wrong_information(changed, words):
     given = {"name": "a", "kind": "texts", "what": "A.", "places": (PLACE,)}
-    with refuses("DatasetInfo", words, error=InvalidInputError):
-        DatasetInfo(**{**given, **changed})
+    message = refusal(DatasetInfo, **{**given, **changed}, error=InvalidInputError)
+    assert all(word in message for word in ("DatasetInfo", words))
 
 
 TEXTS = {"a.csv": "body,topic,side,case\nAda left,1,train,k\nAda came,0,validation,k\n"}
@@ -173,10 +173,10 @@ def test_described_folders_of_pairs_and_retrieval(data):
         ("kind: retrieval\nfile: a.csv\n", ("keys", "same_pool")),
     ],
 )
-def test_wrong_descriptions(data, refuses, text, words):
+def test_wrong_descriptions(data, text, words):
     data.text("tickets/dataset.yaml", text)
-    with refuses("dataset.yaml", *words):
-        open_dataset("tickets", data.path)
+    message = refusal(open_dataset, "tickets", data.path)
+    assert all(word in message for word in ("dataset.yaml", *words))
 
 
 def test_a_described_file_that_is_missing(data):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from harness.experiment_data import CANARY, refusal
 from research.datasets import PairSet, open_dataset
 
-CANARY = "zebra-7731"
 TABLE = {
     "split": ["train", "dev", "test"],
     "source": ["MSRpar", "MSRpar", "OnWN"],
@@ -71,25 +71,25 @@ def test_pairs_without_a_score_are_dropped(data, scores):
         ("a\tb\n", " \n", ("no scored pairs",)),
     ],
 )
-def test_wrong_rows_of_semeval(data, refuses, pairs, scores, words):
+def test_wrong_rows_of_semeval(data, pairs, scores, words):
     data.text("STS14-en-test/STS.input.X.txt", pairs)
     data.text("STS14-en-test/STS.gs.X.txt", scores)
-    with refuses(*words):
-        open_dataset("sts14", data.path)
+    message = refusal(open_dataset, "sts14", data.path)
+    assert all(word in message for word in words)
 
 
-def test_an_input_without_its_scores(data, refuses):
+def test_an_input_without_its_scores(data):
     data.text("STS14-en-test/STS.input.X.txt", "a\tb\n")
     data.text("STS14-en-test/STS.gs.Y.txt", "1\n")
-    with refuses("STS.gs.X.txt", "File not found"):
-        open_dataset("sts14", data.path)
+    message = refusal(open_dataset, "sts14", data.path)
+    assert all(word in message for word in ("STS.gs.X.txt", "File not found"))
 
 
-def test_a_byte_of_another_encoding(data, refuses):
+def test_a_byte_of_another_encoding(data):
     data.text("STS14-en-test/STS.input.X.txt", "a\tb\né\tc\n", encoding="latin-1")
     data.text("STS14-en-test/STS.gs.X.txt", "1\n2\n")
-    with refuses("STS.input.X.txt", "line 2"):
-        open_dataset("sts14", data.path)
+    message = refusal(open_dataset, "sts14", data.path)
+    assert all(word in message for word in ("STS.input.X.txt", "line 2"))
 
 
 @pytest.mark.parametrize(
@@ -102,22 +102,22 @@ def test_a_byte_of_another_encoding(data, refuses):
         ("split", ["a", "b", None], ("split", "row 3")),
     ],
 )
-def test_wrong_rows_of_a_table(data, refuses, column, values, words):
+def test_wrong_rows_of_a_table(data, column, values, words):
     data.parquet("sts/sts13.parquet", {**TABLE, column: values})
-    with refuses("sts13.parquet", *words):
-        open_dataset("sts13", data.path)
+    message = refusal(open_dataset, "sts13", data.path)
+    assert all(word in message for word in ("sts13.parquet", *words))
 
 
-def test_a_table_without_a_column(data, refuses):
+def test_a_table_without_a_column(data):
     data.parquet("sts/sts13.parquet", {k: v for k, v in TABLE.items() if k != "score"})
-    with refuses("sts13.parquet", "'score'"):
-        open_dataset("sts13", data.path)
+    message = refusal(open_dataset, "sts13", data.path)
+    assert all(word in message for word in ("sts13.parquet", "'score'"))
 
 
-def test_a_damaged_table(data, refuses):
+def test_a_damaged_table(data):
     data.text("sts/sts13.parquet", "PAR1 is all that is right")
-    with refuses("sts13.parquet", "damaged"):
-        open_dataset("sts13", data.path)
+    message = refusal(open_dataset, "sts13", data.path)
+    assert all(word in message for word in ("sts13.parquet", "damaged"))
 
 
 def test_the_table_goes_before_the_files_of_semeval(data):
@@ -151,7 +151,7 @@ def test_the_benchmark_as_given_out(data, folder):
         (f"a\tb\tc\td\t5.1\t{CANARY}\te\n", ("score", "line 2")),
     ],
 )
-def test_wrong_rows_of_the_benchmark(data, refuses, row, words):
+def test_wrong_rows_of_the_benchmark(data, row, words):
     data.text("stsbenchmark/sts-dev.csv", BENCHMARK + row)
-    with refuses("sts-dev.csv", *words):
-        open_dataset("stsb", data.path)
+    message = refusal(open_dataset, "stsb", data.path)
+    assert all(word in message for word in ("sts-dev.csv", *words))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harness.experiment_data import CANARY, refusal
 from research.datasets import DATASETS, TextSet, open_dataset
 
-CANARY = "zebra-7731"
 SPAN = {"start": 0, "end": 3, "label": "PERSON", "text": "Ada"}
 ROWS = [
     {"id": "1", "split": "train", "text": "Ada was here", "spans": [SPAN], "masked": "{{name}}"},
@@ -97,26 +97,26 @@ def test_parquet_tables(data):
         ({"text": CANARY, "spans": [], "split": None}, ("split", "row 4")),
     ],
 )
-def test_wrong_rows(data, refuses, changed, words):
+def test_wrong_rows(data, changed, words):
     data.lines(ANNOTATED["wnut17"], [*ROWS, {"split": "test", **changed}])
-    with refuses("wnut17.jsonl.gz", *words):
-        open_dataset("wnut17", data.path)
+    message = refusal(open_dataset, "wnut17", data.path)
+    assert all(word in message for word in ("wnut17.jsonl.gz", *words))
 
 
 @pytest.mark.parametrize("label", [2, None, CANARY, True])
-def test_a_class_that_is_none(data, refuses, label):
+def test_a_class_that_is_none(data, label):
     row = {"split": "train", "pmid": "1", "text": CANARY, "label": label, "spans": []}
     data.lines("ade/ade_corpus_v2.jsonl.gz", [{**row, "label": 0}, row])
-    with refuses("ade_corpus_v2.jsonl.gz", "label", "row 2"):
-        open_dataset("ade", data.path)
+    message = refusal(open_dataset, "ade", data.path)
+    assert all(word in message for word in ("ade_corpus_v2.jsonl.gz", "label", "row 2"))
 
 
-def test_a_truncated_file(data, refuses):
+def test_a_truncated_file(data):
     data.lines(ANNOTATED["wnut17"], ROWS * 50)
     path = data.path / ANNOTATED["wnut17"]
     path.write_bytes(path.read_bytes()[:60])
-    with refuses("wnut17.jsonl.gz", "gzip"):
-        open_dataset("wnut17", data.path)
+    message = refusal(open_dataset, "wnut17", data.path)
+    assert all(word in message for word in ("wnut17.jsonl.gz", "gzip"))
 
 
 def test_every_set_says_what_it_is():
