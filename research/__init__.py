@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -41,7 +40,7 @@ def list_experiments() -> list[dict[str, str]]:
 
 def shipped_spec(name: str) -> str:
     """Return the YAML text of an experiment's own specification."""
-    folder = importlib.resources.files("research") / "specs"
+    folder = Path(__file__).parent / "specs"
     return (folder / f"{experiment_named(name).name}.yaml").read_text(encoding="utf-8")
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from research.judging import Measured
 from research.results import Number, Summary, number
-from research.specification import Spec, digest, json_ready
-from vecveil.concepts.concept_file import load_yaml
+from research.specification import Spec, digest, json_ready, load_beside
 
 if TYPE_CHECKING:
     from research.bench import Bench
@@ -20,16 +17,12 @@ if TYPE_CHECKING:
 Axis = str | int | float
 
 
-@functools.cache
-def _notes() -> dict[str, str]:
-    file = Path(__file__).with_name("notes.yaml")
-    found: dict[str, str] = load_yaml(file.read_text(encoding="utf-8"), file.name, owner="experiment")
-    return found
+_NOTES: dict[str, str] = load_beside(__file__, "notes.yaml")
 
 
 def note(name: str) -> str:
     """Return a note of ``notes.yaml``."""
-    return _notes()[name]
+    return _NOTES[name]
 
 
 S = TypeVar("S", bound=Spec)

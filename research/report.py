@@ -13,6 +13,7 @@ from typing import Any
 from research import charts
 from research.judging import VERDICTS
 from research.results import Cell, Column, ExperimentRecord, Figure, Number, Table, read_experiment
+from research.specification import load_beside
 from vecveil.report import rendering
 from vecveil.report.text import MISSING, NBSP, clean_text, count, csv_table, duration, moment, parameter, rounded
 
@@ -27,56 +28,7 @@ VERDICT_WORDS = {
 render = functools.partial(rendering.render, folder=Path(__file__).with_name("templates"))
 COLUMNS = ("table", "row", "column", "value", "low", "high", "sd", "n", "published", "text")
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "'": r"\textquotesingle{}",
-    "`": r"\textasciigrave{}",
-    # After a row's end these would be taken for its options.
-    "[": "{[}",
-    "]": "{]}",
-    "*": "{*}",
-    "\u2212": "$-$",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "∞": r"$\infty$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "→": r"$\to$",
-    "–": "--",
-    "—": "---",
-    "’": "'",
-    "‘": "`",
-    "“": "``",
-    "”": "''",
-    "…": r"\ldots{}",
-    "\u00a0": "~",
-    "′": "$'$",
-    "α": r"$\alpha$",
-    "β": r"$\beta$",
-    "γ": r"$\gamma$",
-    "δ": r"$\delta$",
-    "ε": r"$\varepsilon$",
-    "λ": r"$\lambda$",
-    "μ": r"$\mu$",
-    "ρ": r"$\rho$",
-    "σ": r"$\sigma$",
-    "Σ": r"$\Sigma$",
-    "Φ": r"$\Phi$",
-    "Δ": r"$\Delta$",
-}
+_LATEX: dict[str, str] = load_beside(__file__, "templates/latex.yaml")
 
 
 def experiment_to_html(record: Mapping[str, Any]) -> str:

@@ -61,6 +61,11 @@ def import_file(path: Path) -> types.ModuleType:
     return module
 
 
+def load_beside(module: str, name: str) -> Any:
+    """Return the content of a YAML file in the folder of a module, given by its ``__file__``."""
+    return load_yaml((Path(module).parent / name).read_text(encoding="utf-8"), name, owner="experiment")
+
+
 Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 

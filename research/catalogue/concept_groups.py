@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -278,18 +277,11 @@ class _Masks:
     def __init__(self, records: Records, recipe: str) -> None:
         self.recipe = recipe
         own = records.where(method=recipe)
-        self.words: list[str] = []
-        self.groups: list[str] = []
-        self.masks: list[Any] = []
-        self.again: list[Any] = []
-        for row in own:
-            if [row["cell"][k] for k in ("problem", "seed")] != [own[0]["cell"][k] for k in ("problem", "seed")]:
-                continue
-            for word, found in row["found"]["words"].items():
-                self.words.append(word)
-                self.groups.append(row["cell"]["group"])
-                self.masks.append(np.array(found["mask"]))
-                self.again.append(np.array(found["again"]))
+        for axis in ("problem", "seed") if len(own) else ():
+            own = own.where(**{axis: own[0]["cell"][axis]})
+        held = [(word, row["cell"]["group"], one) for row in own for word, one in row["found"]["words"].items()]
+        self.words, self.groups = [word for word, _, _ in held], [group for _, group, _ in held]
+        self.masks, self.again = ([np.array(one[key]) for _, _, one in held] for key in ("mask", "again"))
 
     def agreement(self, top: int) -> float:
         """Return the share of the highest dimensions that a word's masks of two seeds have in common."""
@@ -338,22 +330,16 @@ def _measured(change: Change) -> Measured | None:
 def _changes(records: Records, problem: str, scale: str) -> Table:
     own = records.where(problem=problem)
 
-    def change(key: tuple[str, str], at: Records, kind: str) -> Number | None:
-        return _number(change_of(own, *key, kind), *key, kind, scale)
-
-    def instances(key: tuple[str, str], at: Records) -> Number:
-        return draw.count(_unprotected(own, at)[0])
-
     def unprotected(key: tuple[str, str], at: Records) -> Number | None:
         count, hits = _unprotected(own, at)
         return Number(hits / count) if count else None
 
-    def utility_kept(key: tuple[str, str], at: Records) -> Number:
-        kept = [one["utility"] for row in at for one in row["found"]["words"].values()]
-        return Number(float(np.mean([k for k in kept if k is not None])))
+    def change(title: str, kind: str) -> draw.Drawn:
+        return draw.column(title, lambda key, _: _number(change_of(own, *key, kind), *key, kind, scale), "%")
 
-    def count_words(key: tuple[str, str], at: Records) -> Number | None:
-        return number([float(len(row["found"]["words"])) for row in at], percent=False, digits=0)
+    def kept(key: tuple[str, str], at: Records) -> Number:
+        shares = [one["utility"] for row in at for one in row["found"]["words"].values()]
+        return Number(float(np.mean([share for share in shares if share is not None])))
 
     groups = [
         (key, at)
@@ -367,11 +353,11 @@ def _changes(records: Records, problem: str, scale: str) -> Table:
         [
             draw.axis("Group", 0),
             draw.axis("Method", 1, draw.method_name),
-            draw.column("Words", count_words),
-            draw.column("Instances", instances),
+            draw.column("Words", lambda _, at: number([len(r["found"]["words"]) for r in at], percent=False, digits=0)),
+            draw.column("Instances", lambda _, at: draw.count(_unprotected(own, at)[0])),
             draw.column("Leakage without protection", unprotected, "%"),
-            *(draw.column(title, partial(change, kind=kind), "%") for title, kind in titles),
-            draw.column("Utility kept", utility_kept, "%"),
+            *(change(title, kind) for title, kind in titles),
+            draw.column("Utility kept", kept, "%"),
         ],
         f"Change of leakage against no protection at scale '{scale}', protected words pooled; the interval is a "
         f"bootstrap over these words. {DIFFERENCE}",
@@ -464,17 +450,15 @@ def _findings(
             for kind in KINDS
             if (change := _measured(change_of(records, group, recipes[0], kind)))
         ]
-        inside: dict[str, dict[int, float]] = {}
-        outside: dict[str, dict[int, float]] = {}
+        shares: dict[tuple[str, str], dict[int, float]] = {}
         for (seed,), own in records.each("seed"):
             words = _Masks(own, recipes[0])
-            shares = mask_overlap(words.masks, words.groups, top=top).by_group if words.words else {}
-            for group, (here, there) in shares.items():
-                if not math.isnan(here + there):
-                    inside.setdefault(group, {})[seed] = here
-                    outside.setdefault(group, {})[seed] = there
-        for kind, found_by in (("same-group", inside), ("other-group", outside)):
-            rows += [{"group": g, "words": kind, "mask_overlap": Measured(by)} for g, by in found_by.items()]
+            by_group = mask_overlap(words.masks, words.groups, top=top).by_group if words.words else {}
+            for group, both in by_group.items():
+                for kind, share in zip(("same-group", "other-group"), both, strict=True):
+                    if not math.isnan(sum(both)):
+                        shares.setdefault((kind, group), {})[seed] = share
+        rows += [{"group": group, "words": kind, "mask_overlap": Measured(by)} for (kind, group), by in shares.items()]
     found = draw.findings_of("concept-groups", rows, ("group", "tokens", "words"), difference=DIFFERENCE)
     for name, one in overlaps.items():
         few = sum(len(own.words) for own in masks if own.recipe == name) < ENOUGH_WORDS

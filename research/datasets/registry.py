@@ -12,6 +12,7 @@ from typing import Any
 
 from research.datasets import entities, pairs, reading, texts
 from research.datasets.kinds import KINDS, DataSet, DatasetInfo, PairSet, Place, RetrievalSet, TextSet, is_folder
+from research.specification import load_beside
 from vecveil.concepts.concept_file import load_yaml
 from vecveil.data.files import readable
 from vecveil.errors import DataFileError, InvalidInputError, unknown_name, wrong_type
@@ -78,9 +79,8 @@ def _wrong(param: str, text: str) -> DataFileError:
 
 def _registered() -> dict[str, DatasetInfo]:
     """Return the data sets of ``datasets.yaml`` by name."""
-    file = Path(__file__).with_name("datasets.yaml")
     infos = {}
-    for entry in load_yaml(file.read_text(encoding="utf-8"), file.name, owner="load_dataset"):
+    for entry in load_beside(__file__, "datasets.yaml"):
         places = tuple(_place(**place) for place in entry.pop("places"))
         infos[entry["name"]] = DatasetInfo(**entry, places=places)
     return infos

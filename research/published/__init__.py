@@ -7,28 +7,21 @@ paper contradicts itself, the rows stand as printed and the table's ``notes`` sa
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from research.judging import Bound, Order, Tally, Trend
-from vecveil.concepts.concept_file import load_yaml
+from research.specification import load_beside
 from vecveil.errors import InvalidInputError, unknown_name
 
 __all__ = ["TABLES", "Claim", "PublishedColumn", "PublishedTable", "claims", "published"]
 
 
-_FOLDER = importlib.resources.files("research.published")
-TABLES = tuple(
-    sorted(
-        file.name.removesuffix(".yaml")
-        for file in _FOLDER.iterdir()
-        if file.name.endswith(".yaml") and file.name != "claims.yaml"
-    )
-)
+TABLES = tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.yaml") if file.stem != "claims"))
 """Names of the tables."""
 
 
@@ -96,17 +89,12 @@ class PublishedTable:
         return next((row for row in self.rows if all(row[name] == keys[name] for name in keys)), None)
 
 
-def _read(name: str) -> Any:
-    file = _FOLDER / f"{name}.yaml"
-    return load_yaml(file.read_text(encoding="utf-8"), file.name, owner="published")
-
-
 @functools.cache
 def published(table: str) -> PublishedTable:
     """Return a table of `TABLES`."""
     if table not in TABLES:
         raise unknown_name("published", "table", TABLES, table)
-    held = _read(table)
+    held = load_beside(__file__, f"{table}.yaml")
     columns = {
         name: PublishedColumn(name=name, key=about.pop("role") == "key", **about)
         for name, about in held["columns"].items()
@@ -152,7 +140,7 @@ class Claim:
 def claims(experiment: str | None = None) -> tuple[Claim, ...]:
     """Return the claims of the papers, or those that one experiment tests."""
     found = []
-    for held in _read("claims"):
+    for held in load_beside(__file__, "claims.yaml"):
         compare = held.pop("compare")
         kind = Trend if "along" in compare else Bound if "least" in compare else Order
         tables = tuple(held.pop("tables"))

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from research.records import only_one
+from research.specification import load_beside
 from research.textcrafter.data import Array, PairedTexts
-from vecveil.concepts.concept_file import load_yaml
 from vecveil.errors import VecveilError
 from vecveil.protector import fit_pairs
 from vecveil.protector import load as load_protector
@@ -48,11 +48,7 @@ class Defence:
 
 
 _FIXED = (1 << 20) + 5  # of the stream that a fixed direction is drawn from
-_FILE = Path(__file__).with_name("defences.yaml")
-DEFENCES: dict[str, Defence] = {
-    name: Defence(**about)
-    for name, about in load_yaml(_FILE.read_text(encoding="utf-8"), _FILE.name, owner="textcrafter").items()
-}
+DEFENCES = {name: Defence(**about) for name, about in load_beside(__file__, "defences.yaml").items()}
 MADE_HERE = ("none", "orthogonal", "orthogonal-fixed", "pull")
 PULL = 0.6  # the share of the step that goes to the centre
 

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from msgspec import structs
@@ -17,13 +16,12 @@ from research.experiment import Records, note
 from research.judging import Tally, compare, verdict
 from research.published import claims, published
 from research.results import ClaimFinding, Figure, Number, Point, Series, Table, XAxis, YAxis, number
+from research.specification import load_beside
 from research.textcrafter.defences import DEFENCES
 from research.textcrafter.specification import PII, TextCrafterSpec
-from vecveil.concepts.concept_file import load_yaml
 
 LABEL = "empirical, no formal privacy guarantee"
-_FILE = Path(__file__).with_name("labels.yaml")
-_LABELS = load_yaml(_FILE.read_text(encoding="utf-8"), _FILE.name, owner="textcrafter")
+_LABELS = load_beside(__file__, "labels.yaml")
 TITLES, PAPER_ROWS, SENTENCE, CURVES, SIZES, SWEEPS, CLASSIFIERS, READINGS = _LABELS.values()
 SCENARIOS = ("deployment", "development")
 EPOCHS = (0, 1, 2, 5, 10)

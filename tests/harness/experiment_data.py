@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,7 @@ OBJECTS = ("a bridge", "old books", "the market", "a painting", "new shoes", "th
 TIMES = ("in the morning", "after lunch", "last week", "during the storm", "before the vote")
 
 
-def refusal(
-    call: Callable[..., Any], *arguments: Any, error: type[VecveilError] = DataFileError, **options: Any
-) -> str:
+def refusal(call: Any, *given: Any, error: type[VecveilError] = DataFileError, **options: Any) -> str:
     """Return the message of the error that a call raises, which holds none of the data."""
     with pytest.raises(error) as caught:
         call(*given, **options)
