@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,9 @@ from vecveil.validation import check_count
 from vecveil.version import __version__
 
 if TYPE_CHECKING:
-    from research.running import Outcome
+    from typing import Unpack
+
+    from research.running import Outcome, RunOptions
 
 __all__ = ["EXPERIMENTS", "list_experiments", "load_spec", "run", "shipped_spec", "summarise"]
 
@@ -77,11 +79,8 @@ def run(
     *,
     quick: bool = False,
     seeds: int | None = None,
-    workers: int = 2,
-    resume: bool = True,
     methods: Sequence[str | Path] = (),
-    show_progress: bool | None = None,
-    report: Callable[[str], None] | None = None,
+    **options: Unpack[RunOptions],
 ) -> Outcome:
     """Measure the cells of an experiment that have no record in ``out``; see `running.run_cells`.
 
@@ -92,6 +91,7 @@ def run(
         quick: measure the coarse version.
         seeds: replaces the number of seeds in the specification.
         methods: files of submitted methods, for the experiment ``benchmark``; their code runs.
+        options: see `running.RunOptions`.
     """
     from research.running import run_cells
 
@@ -107,15 +107,7 @@ def run(
     given = [*(["--quick"] if quick else []), *([f"--seeds {seeds}"] if seeds else [])]
     head = f"# as run{' with ' if given else ''}{' '.join(given)}\n"
     return run_cells(
-        experiment_named(spec.experiment),
-        spec,
-        head + text,
-        Path(data),
-        Path(out) / spec.experiment,
-        workers=workers,
-        resume=resume,
-        show_progress=show_progress,
-        report=report,
+        experiment_named(spec.experiment), spec, head + text, Path(data), Path(out) / spec.experiment, **options
     )
 
 

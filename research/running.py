@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from research.bench import Bench
 from research.experiment import Cell, Experiment
@@ -92,38 +92,43 @@ class Outcome:
     failed: Mapping[str, str] = field(default_factory=dict)
 
 
+class RunOptions(TypedDict, total=False):
+    """How a run measures its cells.
+
+    Attributes:
+        workers: processes, 2 without it; 0 measures in this one.
+        resume: False measures everything again.
+        report: called with a line for each finished cell.
+    """
+
+    workers: int
+    resume: bool
+    show_progress: bool | None
+    report: Callable[[str], None] | None
+
+
 def run_cells(
-    experiment: Experiment[Any],
-    spec: Spec,
-    spec_text: str,
-    data: Path,
-    folder: Path,
-    *,
-    workers: int = 2,
-    resume: bool = True,
-    show_progress: bool | None = None,
-    report: Callable[[str], None] | None = None,
+    experiment: Experiment[Any], spec: Spec, spec_text: str, data: Path, folder: Path, **options: Unpack[RunOptions]
 ) -> Outcome:
     """Measure the cells of a specification that have no record yet.
 
     Args:
         spec_text: the specification as given, kept beside the records.
         folder: of this experiment; see `RecordFolder`.
-        workers: processes; 0 measures in this one.
-        resume: False measures everything again.
-        report: called with a line for each finished cell.
 
     Raises:
         DataFileError: a data set is missing, or another run writes to the folder.
         KeyboardInterrupt: after Ctrl-C; finished cells are on disk.
     """
+    workers, report = options.get("workers", 2), options.get("report") or (lambda line: None)
+    show_progress = options.get("show_progress")
     kept = RecordFolder(folder)
     cells = experiment.cells(spec)
     with kept.locked():
         bench = Bench(spec, data, folder / "work", show_progress=show_progress)
         settings = {cell: digest(experiment.settings(spec, cell)) for cell in cells}
         digests = {cell: experiment.data_digest(spec, bench, cell) for cell in cells}
-        records = kept.read() if resume else {}
+        records = kept.read() if options.get("resume", True) else {}
         done = {
             cell: record
             for cell in cells
@@ -137,8 +142,7 @@ def run_cells(
         write_text(kept.spec_path, spec_text)
         try:
             if todo:
-                if report is not None:
-                    report(f"{experiment.name}: encoding the texts of {len(todo)} cells")
+                report(f"{experiment.name}: encoding the texts of {len(todo)} cells")
                 experiment.prepare(spec, bench, todo)
             common = {
                 "experiment": experiment.name,
@@ -169,8 +173,7 @@ def run_cells(
                     kept.put(cell, settings[cell], record)
                     done[cell] = {"schema": SCHEMA, **record}
                     line = f"{cell.name}: {seconds:.1f} s"
-                if report is not None:
-                    report(line)
+                report(line)
         finally:
             kept.put_failures(failed)
             if done:

@@ -234,6 +234,31 @@ def point_table(records: Records, problem: str, tables: Sequence[str] = ()) -> T
     )
 
 
+def measured(paper: Callable[[str], Published]) -> list[Drawn]:
+    """Return the columns of leakage, its chance, utility and the share of utility kept, beside the paper's figures."""
+    return [
+        estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
+        percent("Chance", "leakage", "chance"),
+        estimate("Utility", "utility", published=paper("utility")),
+        percent("Utility kept", "utility", "relative"),
+    ]
+
+
+def as_published(name: str) -> Table:
+    """Return a paper's own table: its data sets or encoders differ from ours."""
+    theirs = published(name)
+    is_text = {name: column.text or column.key for name, column in theirs.columns.items()}
+    rows = [
+        [
+            str(row[name]).replace("inf", "∞") if text else None if row[name] is None else Number(row[name] / 100, n=1)
+            for name, text in is_text.items()
+        ]
+        for row in theirs.rows
+    ]
+    columns = [Column(name, text=text) for name, text in is_text.items()]
+    return Table(f"As published ({theirs.source})", columns, rows, theirs.caption, list(theirs.notes))
+
+
 def strongest_names(rows: Records) -> str:
     """Return the strongest attack of each record, each name once."""
     return ", ".join(dict.fromkeys(row["found"]["worst"] for row in rows))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from research.experiment import Cell, Experiment, Records
 from research.judging import Order, verdict
 from research.points import attacks_named, measure_point
 from research.published import published
-from research.results import ClaimFinding, Figure, Number, Summary, Table, XAxis, YAxis, number
+from research.results import ClaimFinding, Figure, Summary, Table, XAxis, YAxis, number
 from research.scales import parse_scale
 from research.specification import Spec, check_names, digest
 from vecveil.encoders import LsaEncoder
@@ -93,7 +92,7 @@ class EmbeddingModels(Experiment[EmbeddingModelsSpec]):
         missing = {row["cell"]["encoder"]: row["found"]["skipped"] for row in records if "skipped" in row["found"]}
         notes = [f"{name}: not measured. {reason}" for name, reason in missing.items()]
         return Summary(
-            tables=[*(_table(records, name) for name in records.values("problem")), _paper()],
+            tables=[*(_table(records, name) for name in records.values("problem")), draw.as_published(TABLE)],
             figures=[_curve(measured, name) for name in measured.values("problem")],
             findings=_findings(measured, sorted(missing)),
             notes=[*notes, *published(TABLE).notes],
@@ -153,30 +152,9 @@ def _table(records: Records, problem: str) -> Table:
             draw.column("Dimension", lambda key, rows: number(rows.figures(*dimension)[:1], percent=False, digits=0)),
             draw.axis("Method", 1, draw.method_name),
             draw.axis("Scale", 2),
-            draw.estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
-            draw.percent("Chance", "leakage", "chance"),
-            draw.estimate("Utility", "utility", published=paper("utility")),
-            draw.percent("Utility kept", "utility", "relative"),
+            *draw.measured(paper),
         ],
         f"{draw.SETTING} The notes say why an encoder could not be loaded.",
-    )
-
-
-def _paper() -> Table:
-    """Return the paper's figures, including encoders that are unavailable here."""
-    theirs = published(TABLE)
-    rows = [((row["encoder"], row["method"], row), Records([])) for row in theirs.rows]
-    return draw.table(
-        f"As printed in {theirs.source}",
-        rows,
-        [
-            draw.axis("Encoder", 0),
-            draw.axis("Method", 1, draw.method_name),
-            draw.column("ε", lambda key, _: None if math.isinf(key[2]["epsilon"]) else draw.count(key[2]["epsilon"])),
-            draw.column("Leakage", lambda key, _: Number(key[2]["leakage"] / 100), "%"),
-            draw.column("Utility", lambda key, _: Number(key[2]["utility"] / 100), "%"),
-        ],
-        theirs.caption,
     )
 
 

@@ -136,10 +136,7 @@ def _points(records: Records, problem: str) -> Table:
             draw.axis("Mask", 0),
             draw.column("λ", lambda key, rows: "" if key[0] == "none" else f"{key[1]:g}", text=True),
             draw.axis("Scale", 2),
-            draw.estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
-            draw.percent("Chance", "leakage", "chance"),
-            draw.estimate("Utility", "utility", published=paper("utility")),
-            draw.percent("Utility kept", "utility", "relative"),
+            *draw.measured(paper),
         ],
         draw.SETTING,
     )

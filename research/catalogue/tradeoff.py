@@ -12,8 +12,7 @@ from research.experiment import Cell, Records, note
 from research.grid import Grid, GridSpec
 from research.judging import Measured, within
 from research.points import defend, protector_record, utility
-from research.published import published
-from research.results import ClaimFinding, Column, Figure, Number, Summary, Table, XAxis, YAxis, number
+from research.results import ClaimFinding, Figure, Number, Summary, Table, XAxis, YAxis, number
 from research.scales import DELTA, EFFECTIVE_NORM, parse_scale
 
 AXES = note("axes").format(effective_norm=EFFECTIVE_NORM)
@@ -64,7 +63,7 @@ class Categories(Grid[GridSpec]):
         keys = ("dataset", "category", "method", "epsilon")
         rows = [row for name in problems for row in _rows(records, name)]
         return Summary(
-            tables=[*(_table(records, name) for name in problems), _published()],
+            tables=[*(_table(records, name) for name in problems), draw.as_published("sparse-table-3")],
             findings=draw.findings_of(self.name, rows, keys, difference=f"{draw.SETTING} {STAND_INS}"),
             notes=[AXES, draw.SETTING, STAND_INS],
         )
@@ -117,21 +116,6 @@ def _rows(records: Records, problem: str) -> list[dict[str, object]]:
                     }
                 )
     return found
-
-
-def _published() -> Table:
-    """Return the paper's own table: its data sets differ from ours."""
-    theirs = published("sparse-table-3")
-    is_text = {name: column.text or column.key for name, column in theirs.columns.items()}
-    rows = [
-        [
-            str(row[name]) if text else None if row[name] is None else Number(row[name] / 100, n=1)
-            for name, text in is_text.items()
-        ]
-        for row in theirs.rows
-    ]
-    columns = [Column(name, text=text) for name, text in is_text.items()]
-    return Table(f"As published ({theirs.source})", columns, rows, theirs.caption, list(theirs.notes))
 
 
 BAR = 1 / 3  # of SPARSE's excess over chance, at 95 % utility

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from research import run, summarise
+from research.results import read_experiment
 from vecveil.errors import DataFileError, VecveilError
 
 CANARY = "zebra-7731"  # a text that no message may hold
@@ -29,6 +31,22 @@ def refusal(call: Any, *given: Any, error: type[VecveilError] = DataFileError, *
         call(*given, **options)
     assert CANARY not in str(caught.value)
     return str(caught.value)
+
+
+def summary_of(name: str, out: Path) -> dict[str, Any]:
+    """Return the record of an experiment, which a report can read."""
+    record = summarise(name, out)
+    read_experiment(record, owner=name, error=DataFileError)
+    return record
+
+
+def measured(spec: str, data: Path, folder: Path) -> dict[str, Any]:
+    """Run a specification into ``folder / "out"`` and return the record; no cell may fail."""
+    path = folder / "spec.yaml"
+    path.write_text(spec)
+    outcome = run(path, data, folder / "out", workers=0)
+    assert not outcome.failed
+    return summary_of(outcome.experiment, folder / "out")
 
 
 def checkout_environment() -> dict[str, str]:

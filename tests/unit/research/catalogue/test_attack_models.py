@@ -12,13 +12,13 @@ from msgspec import structs
 
 from harness.decoder_data import TINY, corpus_encoder, with_corpus
 from harness.errors import raises
+from harness.experiment_data import summary_of
 from research import decoders, load_spec, run, summarise
 from research.bench import Bench
 from research.catalogue import experiment_named
 from research.catalogue.attacks import AttackModelsSpec, attack_findings
 from research.decoders import DecoderSpec, base_decoder, copied, make_attack, only_one, published_in, trained_as
 from research.experiment import Cell, Records
-from research.results import read_experiment
 from vecveil.attacks.reconstruction.t5 import PublishedCheckpoint
 from vecveil.errors import DataFileError
 
@@ -68,8 +68,7 @@ def measured(place: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory)
 
 def test_a_decoder_reads_clean_vectors_and_noise_takes_that_away(place: tuple[Path, Path], measured: Path) -> None:
     path, out = measured / "spec.yaml", measured / "out"
-    record = summarise("attacks", out)
-    read_experiment(record, owner="attacks", error=DataFileError)
+    record = summary_of("attacks", out)
     leaks, texts = record["tables"]
     assert [row[:3] for row in leaks["rows"]] == [
         ["MLC", "clean", "no protection"],

@@ -10,10 +10,9 @@ import pytest
 
 from harness.documents import ROOT
 from harness.errors import raises
-from research import run, summarise
+from harness.experiment_data import summary_of
+from research import run
 from research.catalogue.benchmark import file_checksum, strength_for, submitted_module
-from research.results import read_experiment
-from vecveil.errors import DataFileError
 from vecveil.metrics import StsTask
 
 TEMPLATE = ROOT / "research" / "submissions" / "isotropic.py"
@@ -42,8 +41,7 @@ def test_methods_of_the_package_beside_a_submitted_one(searched: Path, specifica
     outcome = run(specification, searched, tmp_path / "out", workers=0, methods=[TEMPLATE])
     assert not outcome.failed
     assert outcome.measured == 4
-    record = summarise("benchmark", tmp_path / "out")
-    read_experiment(record, owner="benchmark", error=DataFileError)
+    record = summary_of("benchmark", tmp_path / "out")
     assert [table["title"] for table in record["tables"]] == ["All problems", "sts12"]
     lines = (tmp_path / "out" / "benchmark" / "records.jsonl").read_text().splitlines()
     found = {Path(r["cell"]["method"]).stem: r["found"] for r in map(json.loads, lines)}

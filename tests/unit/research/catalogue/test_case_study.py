@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.decoder_data import TINY, corpus_encoder, with_corpus
+from harness.experiment_data import summary_of
 from research import load_spec, run, summarise
-from research.results import read_experiment
 from vecveil.errors import DataFileError
 
 SHARED = """
@@ -90,8 +90,7 @@ def test_the_decoders_of_attacks_are_used(place: dict[str, Path]) -> None:
 
 
 def test_the_page_has_a_table_for_each_text_and_one_for_all(place: dict[str, Path]) -> None:
-    record = summarise("case-study", place["out"])
-    read_experiment(record, owner="case-study", error=DataFileError)
+    record = summary_of("case-study", place["out"])
     *sides, means = record["tables"]
     assert len(sides) == 5
     assert "given by the user; the attack may have learnt this text" in sides[3]["caption"]

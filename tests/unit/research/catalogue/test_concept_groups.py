@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.experiment_data import TERMS, lsa_folder, small_data
+from harness.experiment_data import TERMS, lsa_folder, small_data, summary_of
 from research import run, summarise
 from research.catalogue.concept_groups import change_of, mask_overlap, shared, top_dimensions, union_of_top
 from research.experiment import Records
-from research.results import read_experiment
 from vecveil.errors import DataFileError
 
 SPEC = """
@@ -94,8 +93,7 @@ def test_words_have_masks_of_their_own(out: Path) -> None:
 
 
 def test_the_summary_has_heat_maps_and_the_papers_figures(out: Path) -> None:
-    record = summarise("concept-groups", out)
-    read_experiment(record, owner="concept-groups", error=DataFileError)
+    record = summary_of("concept-groups", out)
     changes, overlaps = record["tables"]
     rows = {(row[0], row[1]): row for row in changes["rows"]}
     assert rows["cities", "SPARSE"][5]["published"] is None  # the scale is not the paper's

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from harness.errors import raises
-from research import load_spec, run, summarise
+from harness.experiment_data import summary_of
+from research import load_spec, run
 from research.catalogue import experiment_named
 from research.experiment import Records
-from research.results import read_experiment
 from vecveil.encoders import LsaEncoder
-from vecveil.errors import DataFileError
 
 SPEC = """
 experiment: encoders
@@ -48,8 +47,7 @@ def test_an_encoder_that_is_missing_is_said_so_and_tried_again(data: Path, encod
         clean, noisy = (found[name, method]["leakage"] for method in ("none", "laplace"))
         assert clean["value"] > clean["chance"] + 0.3
         assert noisy["value"] < clean["value"]
-    record = summarise("encoders", out)
-    read_experiment(record, owner="encoders", error=DataFileError)
+    record = summary_of("encoders", out)
     table = record["tables"][0]
     assert [row[2] for row in table["rows"] if row[0] == "absent"] == ["not measured"]
     assert any(note.startswith("absent: not measured") for note in record["notes"])

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from harness.errors import raises
-from research import run, summarise, tables
-from research.results import read_experiment
-from vecveil.errors import DataFileError
+from harness.experiment_data import measured
+from research import run, tables
 
 COMMON = """
 experiment: {name}
@@ -25,14 +24,8 @@ problems:
 
 
 def summary(name: str, data: Path, encoder: Path, folder: Path, **more: str) -> dict[str, Any]:
-    spec = folder / "spec.yaml"
     more = {"attacks": "linear", "methods": "laplace, sparse", "scales": "clean, effective 10"} | more
-    spec.write_text(COMMON.format(name=name, encoder=encoder, **more))
-    outcome = run(spec, data, folder / "out", workers=0)
-    assert not outcome.failed
-    record = summarise(name, folder / "out")
-    read_experiment(record, owner=name, error=DataFileError)
-    return record
+    return measured(COMMON.format(name=name, encoder=encoder, **more), data, folder)
 
 
 def column(table: dict[str, Any], name: str) -> list[Any]:
@@ -137,16 +130,12 @@ def labelled(folder: Path, texts: list[str]) -> None:
 def test_an_attribute_is_hidden_while_a_task_is_kept(data: Path, encoder: Path, tmp_path: Path) -> None:
     import shutil
 
-    from harness.experiment_data import sentences
+    from harness.experiment_data import measured, sentences
 
     copy = tmp_path / "data"
     shutil.copytree(data, copy)
     labelled(copy, list(dict.fromkeys(sentences(700, 3))))
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(ATTRIBUTES.format(encoder=encoder))
-    assert not run(spec, copy, tmp_path / "out", workers=0).failed
-    record = summarise("attributes", tmp_path / "out")
-    read_experiment(record, owner="attributes", error=DataFileError)
+    record = measured(ATTRIBUTES.format(encoder=encoder), copy, tmp_path)
     (table,) = record["tables"]
     seen = dict(zip(column(table, "Method"), column(table, "Accuracy of the strongest attack"), strict=True))
     chance = column(table, "Chance")[0]["value"]
@@ -176,11 +165,7 @@ problems:
 
 
 def test_a_changed_text_leaks_what_the_rest_says(data: Path, encoder: Path, tmp_path: Path) -> None:
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(TRANSFORMS.format(encoder=encoder))
-    assert not run(spec, data, tmp_path / "out", workers=0).failed
-    record = summarise("pii-transforms", tmp_path / "out")
-    read_experiment(record, owner="pii-transforms", error=DataFileError)
+    record = measured(TRANSFORMS.format(encoder=encoder), data, tmp_path)
     (table,) = record["tables"]
     leaks = dict(zip(column(table, "Method"), column(table, "Leakage, strongest attack"), strict=True))
     chance = column(table, "Chance")[0]["value"]

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from harness.errors import raises
-from research import run, running, summarise
+from harness.experiment_data import measured
+from research import run, running
 from research.catalogue.latency import interleaved, relative_to
 from research.grid import mask_options
-from research.results import read_experiment
-from vecveil.errors import DataFileError
 
 SPEC = """
 experiment: latency
@@ -76,12 +75,7 @@ def test_calls_in_a_loop_are_timed_each() -> None:
 
 
 def test_every_method_is_timed_against_laplace(data: Path, encoder: Path, tmp_path: Path) -> None:
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(SPEC.format(encoder=encoder))
-    outcome = run(spec, data, tmp_path / "out", workers=0)
-    assert not outcome.failed
-    record = summarise("latency", tmp_path / "out")
-    read_experiment(record, owner="latency", error=DataFileError)
+    record = measured(SPEC.format(encoder=encoder), data, tmp_path)
     protect, train = record["tables"]
     assert len(protect["rows"]) == 2 * 6
     of = {(row[1]["value"], row[2]): row for row in protect["rows"]}

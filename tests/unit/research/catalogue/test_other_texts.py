@@ -8,14 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.experiment_data import TERMS
-from research import run, summarise
+from harness.experiment_data import TERMS, measured
 from research.catalogue.other_texts import listed_words
 from research.problems import Problem
-from research.results import read_experiment
 from research.specification import ConceptSpec, ProblemSpec
 from vecveil.concepts import Concept
-from vecveil.errors import DataFileError
 
 SPEC = """
 experiment: other-texts
@@ -46,11 +43,7 @@ def test_setups_bounds_and_a_text_stage(searched: Path, encoder: Path, tmp_path:
     cities = [{"label": "CITY", "pattern": city.title()} for city in TERMS["city"]]
     pipeline.add_pipe("entity_ruler").add_patterns(cities)
     pipeline.to_disk(tmp_path / "cities")
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(SPEC.format(encoder=encoder, model=tmp_path / "cities"))
-    assert not run(spec, searched, tmp_path / "out", workers=0).failed
-    record = summarise("other-texts", tmp_path / "out")
-    read_experiment(record, owner="other-texts", error=DataFileError)
+    record = measured(SPEC.format(encoder=encoder, model=tmp_path / "cities"), searched, tmp_path)
     assert [f["verdict"] for f in record["findings"]] == ["agrees", "disagrees", "agrees", "agrees"]
     lines = (tmp_path / "out" / "other-texts" / "records.jsonl").read_text().splitlines()
     cells = {(r["cell"]["setup"], r["cell"]["defence"]): r["found"] for r in map(json.loads, lines)}

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from research import load_spec, run, summarise
+from harness.experiment_data import summary_of
+from research import load_spec, run
 from research.catalogue import experiment_named
 from research.experiment import Records
-from research.results import read_experiment
 from vecveil.errors import DataFileError
 
 SPEC = """
@@ -56,8 +56,7 @@ def test_each_mask_has_the_lambda_of_its_cell(out: Path) -> None:
 
 
 def test_the_table_stands_beside_the_papers(out: Path) -> None:
-    record = summarise("lambda", out)
-    read_experiment(record, owner="lambda", error=DataFileError)
+    record = summary_of("lambda", out)
     points, masks = record["tables"]
     # Of so few texts no figure stands beside a published one.
     assert [row[3]["published"] for row in points["rows"]] == [None] * 5

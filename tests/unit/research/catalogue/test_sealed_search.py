@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from research import run, summarise
+from harness.experiment_data import measured
 from research.catalogue import sealed_search
 from research.catalogue.sealed_search import Collection
 from research.datasets.kinds import RetrievalSet
-from research.results import read_experiment
-from vecveil.errors import DataFileError
 from vecveil.metrics.utility import ndcg_of_scores
 
 SPEC = """
@@ -39,11 +37,7 @@ def test_channels_stand_side_by_side(
     searched: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sealed_search, "GEIA", {"width": 32, "layers": 1, "vocabulary": 300, "epochs": 1})
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(SPEC.format(encoder=encoder))
-    assert not run(spec, searched, tmp_path / "out", workers=0).failed
-    record = summarise("sealed-search", tmp_path / "out")
-    read_experiment(record, owner="sealed-search", error=DataFileError)
+    record = measured(SPEC.format(encoder=encoder), searched, tmp_path)
     leaks, search = record["tables"][:2]
     assert [row[0] for row in leaks["rows"]] == ["sparse", "weak", "prefix", "clean"]
     assert [row[:2] for row in search["rows"]][:3] == [["sparse", "both"], ["sparse", "map"], ["weak", "both"]]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from harness.errors import raises
-from research import run, summarise
+from harness.experiment_data import measured
+from research import run
 from research.catalogue.sensitivity import (
     decile_means,
     decile_test,
@@ -19,9 +20,7 @@ from research.catalogue.sensitivity import (
     share_below,
     without_other_words,
 )
-from research.results import read_experiment
 from vecveil.concepts import Concept
-from vecveil.errors import DataFileError
 from vecveil.sensitivity.closed_forms import difference_sensitivity
 
 N = 120
@@ -106,13 +105,7 @@ problems:
 
 
 def test_the_experiment_says_that_the_circular_test_shows_nothing(data: Path, encoder: Path, tmp_path: Path) -> None:
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(SPEC.format(encoder=encoder))
-    outcome = run(spec, data, tmp_path / "out", workers=0)
-    assert not outcome.failed
-    assert outcome.measured == 6  # two seeds, three ways to take the change
-    record = summarise("sensitivity", tmp_path / "out")
-    read_experiment(record, owner="sensitivity", error=DataFileError)
+    record = measured(SPEC.format(encoder=encoder), data, tmp_path)
     deciles, controls = record["tables"]
     least = f"{2.0**-4:.1e}"  # of five dimensions
     assert [row[-1] for row in deciles["rows"]] == [least] * 3
