@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from research.problems import Problem, make_problem
-from research.specification import Spec, import_modules
+from research.specification import Spec
 from research.tasks import read_task, task_digest, task_texts
 from vecveil.auditing.case import Case, Options, make_case
 from vecveil.concepts import TokenVocabulary
@@ -75,7 +75,6 @@ class Bench:
     """
 
     def __init__(self, spec: Spec, data: Path, work: Path, *, show_progress: bool | None = None) -> None:
-        import_modules(spec.modules)  # a worker process starts without them
         self.spec, self.data, self.work = spec, data, work
         self.show_progress = show_progress
         self._kept: OrderedDict[Any, Any] = OrderedDict()

@@ -10,6 +10,7 @@ import datetime
 import json
 import multiprocessing
 import os
+import pickle
 import platform
 import signal
 import subprocess
@@ -26,7 +27,7 @@ from typing import Any, TypedDict, Unpack
 from research.bench import Bench
 from research.experiment import Cell, Experiment
 from research.records import SCHEMA, RecordFolder
-from research.specification import Spec, digest
+from research.specification import Spec, digest, import_modules
 from vecveil.errors import VecveilError
 from vecveil.io import write_text
 from vecveil.runtime import inherited_variables, progress
@@ -215,7 +216,7 @@ def _pooled(experiment: Experiment[Any], bench: Bench, cells: Sequence[Cell], wo
             min(workers, len(cells)),
             mp_context=context,
             initializer=_begin,
-            initargs=(bench.spec, bench.data, bench.work, os.getpid()),
+            initargs=(bench.spec.modules, pickle.dumps(bench.spec), bench.data, bench.work, os.getpid()),
         )
         try:
             with _ctrl_c_ignored():  # workers start with the first cell, and inherit it
@@ -237,7 +238,7 @@ def _pooled(experiment: Experiment[Any], bench: Bench, cells: Sequence[Cell], wo
         pool.shutdown()
 
 
-def _begin(spec: Spec, data: Path, work: Path, parent: int) -> None:
+def _begin(modules: Sequence[str], spec: bytes, data: Path, work: Path, parent: int) -> None:
     """Prepare a worker: ignore Ctrl-C, and exit when the parent does."""
     global _bench
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -248,7 +249,8 @@ def _begin(spec: Spec, data: Path, work: Path, parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-    _bench = Bench(spec, data, work, show_progress=False)
+    import_modules(modules)  # the specification names their methods and attacks
+    _bench = Bench(pickle.loads(spec), data, work, show_progress=False)
 
 
 def _in_worker(name: str, cell: Cell) -> Result:

@@ -335,7 +335,11 @@ def _changes(records: Records, problem: str, scale: str) -> Table:
         return Number(hits / count) if count else None
 
     def change(title: str, kind: str) -> draw.Drawn:
-        return draw.column(title, lambda key, _: _number(change_of(own, *key, kind), *key, kind, scale), "%")
+        def cell(key: tuple[Any, ...], _: Records) -> Number | None:
+            group, method = key
+            return _number(change_of(own, group, method, kind), group, method, kind, scale)
+
+        return draw.column(title, cell, "%")
 
     def kept(key: tuple[str, str], at: Records) -> Number:
         shares = [one["utility"] for row in at for one in row["found"]["words"].values()]

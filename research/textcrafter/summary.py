@@ -32,7 +32,7 @@ CHANCE = "chance"  # the row below the defences
 
 
 def set_title(name: str) -> str:
-    return TITLES.get(name, name)
+    return str(TITLES.get(name, name))
 
 
 def title(spec: TextCrafterSpec, name: str) -> str:
