@@ -255,7 +255,7 @@ def as_published(name: str) -> Table:
         ]
         for row in theirs.rows
     ]
-    columns = [Column(name, text=text) for name, text in is_text.items()]
+    columns = [Column(name.replace("_sd", ", deviation"), text=text) for name, text in is_text.items()]
     return Table(f"As published ({theirs.source})", columns, rows, theirs.caption, list(theirs.notes))
 
 
