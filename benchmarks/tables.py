@@ -171,9 +171,9 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 
 def interval(value: Any) -> str:
-    """Return a share with its interval, given as three numbers or as a mapping."""
+    """Return a share with the longer side of its interval, given as three numbers or as a mapping."""
     value, low, high = (value[key] for key in ("value", "low", "high")) if isinstance(value, Mapping) else value
-    return f"{100 * value:.1f}% ({100 * low:.1f}–{100 * high:.1f})"
+    return f"{100 * value:.1f}±{100 * max(high - value, value - low):.1f}%"
 
 
 def percent(value: float | None) -> str:
@@ -255,11 +255,11 @@ def sealed_beside(folder: Path = RESULTS) -> str:
     record = load("sealed_beside", folder)
     columns = {
         "rows/s written": "{rows_per_second:,.0f}",
-        "opened": "{open_s:.1f} s",
-        "query, median": "{p50_ms:.0f} ms",
-        "slowest hundredth": "{p99_ms:.0f} ms",
+        "opened, s": "{open_s:.1f}",
+        "query, ms": "{p50_ms:.0f}",
+        "slowest hundredth": "{p99_ms:.0f}",
         "recall@10": "{recall:.3f}",
-        "memory": lambda case: figure(case, "{peak_gb:.1f} GB", missing="-"),
+        "GB": lambda case: figure(case, "{peak_gb:.1f}", missing=""),
     }
     lines = []
     for name, label in INDEXES.items() if record else ():
@@ -268,7 +268,7 @@ def sealed_beside(folder: Path = RESULTS) -> str:
             speeds = lines_of([case], columns)[0]
             if "unfinished" in case:
                 doing = {"write": "written", "search": "searched"}[case["unfinished"]]
-                speeds = [f"not {doing} in {case['unfinished_s'] / 60:.0f} min", *["-"] * 5]
+                speeds = [f"not {doing} in {case['unfinished_s'] / 60:.0f} min", *[""] * 5]
             lines.append([label, f"{case['rows']:,}", *speeds])
             case = case.get("fewer")
     return table(["store", "rows", *columns], lines)
@@ -337,12 +337,12 @@ def mechanisms(folder: Path = RESULTS) -> str:
             *(
                 figure(case.get(precision, {}), cell, missing="")
                 for precision in ("float64", "float32")
-                for cell in ("{microseconds_per_vector:.1f} µs", "{ratio:.2f}")
+                for cell in ("{microseconds_per_vector:.1f}", "{ratio:.2f}")
             ),
         ]
         for name, case in cells.items()
     ]
-    head = [f"{precision}{what}" for precision in ("float64", "float32") for what in ("", " speed")]
+    head = [f"{precision}{what}" for precision in ("float64", "float32") for what in (", µs", " speed")]
     return table(["a vector", *head], lines)
 
 
@@ -437,8 +437,7 @@ def _attackers(kind: str, head: str, **figures: str) -> Render:
 
 def _hundredths(key: str) -> Cell:
     """Return the cell that shows a reconstruction figure in hundredths, with its interval."""
-    parts = [f"{{figures.{key}.{part}:100*.1f}}" for part in ("value", "low", "high")]
-    return f"{parts[0]} ({parts[1]}–{parts[2]})"
+    return f"{{figures.{key}:interval}}"
 
 
 def _learnt(row: Record) -> str:
@@ -580,12 +579,11 @@ TABLES: dict[str, Render] = {
         {
             "noise": "{scale}",
             "method": named("method", METHODS),
-            "texts × seeds": "{texts} × {seeds}",
             "LSA": "{first:.2f}",
-            "SBERT": lambda row: figure(row, "{second:.2f} ± {spread:.2f}", missing=figure(row, "{second:.2f}")),
+            "SBERT": lambda row: figure(row, "{second:.2f}±{spread:.2f}", missing=figure(row, "{second:.2f}")),
             "SBERT by chance": "{chance:.2f}",
         },
-        words=3,
+        words=2,
     ),
     "leakage": leakage,
     "list-size": each(
@@ -615,8 +613,8 @@ TABLES: dict[str, Render] = {
             "similarity kept": lambda row: percent(
                 mean(row.get("seeds", {}).get("similarity", [row.get("similarity")]))
             ),
-            "recovered, 3 draws ± sd": "{seeds.mean:%} ± {seeds.sd:%}",
-            "first draw": "{value:%} ({low:100*.1f} to {high:100*.1f})",
+            "recovered, 3 draws ± sd": "{seeds.mean:100*.1f}±{seeds.sd:%}",
+            "first draw": interval,
             "clean": "{clean:%}",
             "chance": "{chance:%}",
         },
@@ -658,9 +656,9 @@ TABLES: dict[str, Render] = {
         {
             "case": "{case}",
             "rows": "{rows:,}",
-            "peak": "{peak_mib:.0f} MiB",
-            "limit": "{limit_mib:.0f} MiB",
-            "time": "{seconds:.0f} s",
+            "peak, MiB": "{peak_mib:.0f}",
+            "limit": "{limit_mib:.0f}",
+            "seconds": "{seconds:.0f}",
         },
     ),
     "concepts": concepts,
@@ -677,24 +675,10 @@ TABLES: dict[str, Render] = {
             "strongest attack": "`{name}`",
             "metric": "{metric}",
             "clean": "{clean:%}",
-            "protected": "{value:100*.1f}% ({low:100*.1f}–{high:100*.1f})",
+            "protected": interval,
             "chance": "{chance:%}",
         },
         words=4,
-    ),
-    "audit-cost": each(
-        "audit",
-        "rows",
-        {
-            "concept": named("concept", CONCEPTS),
-            "tier": "{tier}",
-            "texts": "{texts:,}",
-            "with the concept": "{with_concept:,}",
-            "time": "{seconds:.0f} s",
-            "peak memory": "{peak_mib:,} MiB",
-            "cores": "{cores}",
-        },
-        words=2,
     ),
     "alignment": alignment,
     "alignment-unpaired": each(
@@ -704,7 +688,7 @@ TABLES: dict[str, Render] = {
             "release": named("release", RELEASES),
             "identified": lambda row: interval(next(iter(row["pairs"].values()))),
             "cosine": "{cosine.0:.2f}",
-            "time": "{seconds:.0f} s",
+            "seconds": "{seconds:.0f}",
         },
     ),
     "attackers-linking": _attackers("linking", "linked", top_1="top-1"),
@@ -735,7 +719,7 @@ TABLES: dict[str, Render] = {
             "what": "{case}",
             "rows a second": "{rows_per_second:,.0f}",
             "of the copy": "{of_copy_without_dictionaries:100*.0f}%",
-            "peak": "{peak_mib:,.0f} MiB",
+            "peak, MiB": "{peak_mib:,.0f}",
         },
         words=3,
     ),
@@ -747,9 +731,9 @@ TABLES: dict[str, Render] = {
             "rows": "{rows:,}",
             "what": named("case", SEALED_CASES),
             "rows written a second": "{rows_per_second:,.0f}",
-            "a search": "{milliseconds_a_search:.0f} ms",
+            "ms a search": "{milliseconds_a_search:.0f}",
             "bytes a row": "{bytes_a_row:,.0f}",
-            "peak": "{peak_mib:,.0f} MiB",
+            "peak, MiB": "{peak_mib:,.0f}",
         },
         words=2,
     ),
