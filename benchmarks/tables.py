@@ -452,30 +452,6 @@ def _is_decoder(row: Record) -> bool:
     return bool(row["attack"] != "algen")
 
 
-def reconstruction_training(folder: Path = RESULTS) -> str:
-    """Return what training the decoders took, once for several ways of decoding."""
-    columns: dict[str, Cell] = {
-        "learnt on": _learnt,
-        "sentences": "{details.texts:,}",
-        "parameters": "{details.parameters:1e-6*.1f} million",
-        "tokens seen": "{details.tokens:1e-6*.1f} million",
-        "processor time": "{details.minutes:.0f} min",
-        "wall clock": "{details.wall_minutes:.0f} min",
-        "validation loss": "{details.loss:.2f}",
-    }
-    rows = {}
-    for row in load("reconstruction", folder).get("rows", []):
-        if row["attack"] != "geia":
-            continue
-        details = dict(row.get("details", {}))
-        if seconds := details.get("processor_seconds"):
-            details |= {"minutes": seconds / 60, "speed": details["tokens"] / seconds}
-        if "training_seconds" in details:
-            details["wall_minutes"] = details["training_seconds"] / 60
-        rows[_learnt(row), row["vectors"]] = {**row, "details": details}
-    return table(list(columns), lines_of(rows.values(), columns), words=2)
-
-
 def reconstruction_pairs(folder: Path = RESULTS) -> str:
     """Return what few-shot alignment to a decoder finds, by number of leaked pairs."""
     lines = []
@@ -571,7 +547,6 @@ TABLES: dict[str, Render] = {
         },
         words=2,
     ),
-    "reconstruction-training": reconstruction_training,
     "reconstruction-pairs": reconstruction_pairs,
     "case-study-judge": each(
         "case_study_judge",
