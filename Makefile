@@ -131,7 +131,6 @@ versions:
 .PHONY: bench-scale
 bench-scale: venv
 	$(BIN)/python benchmarks/scale.py $(if $(FOLDER),--folder $(FOLDER))
-	$(BIN)/python benchmarks/scale_cost.py $(if $(FOLDER),--folder $(FOLDER))
 
 .PHONY: constraints
 constraints: venv

@@ -23,7 +23,7 @@ def main() -> int:
     )
     parser.add_argument("--only", nargs="+", help="names of benchmarks, such as encode protect")
     arguments = parser.parse_args()
-    names = ("mechanisms", "protect", "encode", "mask", "concepts", "memory", "sizes", "serving")
+    names = ("mechanisms", "protect", "encode", "mask", "concepts", "memory", "serving")
     commands = [[f"{name}.py"] for name in names]
     if arguments.data is not None:
         for split in ("shared", "separate"):

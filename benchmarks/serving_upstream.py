@@ -3,7 +3,7 @@
 ``minilm`` encodes with MiniLM, requests that wait together in one batch; ``hashed`` makes vectors from a hash of the
 text at once; ``elsewhere`` does so after 20 ms, in which it leaves the processor alone, as an encoder on another
 machine does; ``varying`` after 20 ms in the median, and in 19 of 20 cases 12 to 33 (lognormal), as such a one does.
-Its first line on stdout is its port. SIGUSR1 makes every answer take ten seconds, SIGUSR2 ends that.
+Its first line on stdout is its port.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import base64
 import hashlib
 import json
 import random
-import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -96,8 +95,6 @@ def main(mode: str, port: int, precision: str) -> None:
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.bind(("127.0.0.1", port))
-    signal.signal(signal.SIGUSR1, lambda *_: setattr(app, "delay", 10.0))
-    signal.signal(signal.SIGUSR2, lambda *_: setattr(app, "delay", 0.0))
     config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="off", ws="none", timeout_keep_alive=65)
     print(listening.getsockname()[1], flush=True)
     uvicorn.Server(config).run(sockets=[listening])

@@ -39,19 +39,6 @@ METHODS = {
 }
 CONCEPTS = {"sts": "STS", "ade": "ADE", "pii": "PII"}
 SPLITS = {"shared": "fitted", "separate": "other"}
-ATTACKS = {
-    "linear": "linear",
-    "kernel": "kernel ridge",
-    "transplant": "transplant",
-    "ensemble": "ensemble",
-    "nearest-neighbours": "neighbours",
-    "bayes-posterior": "Bayes",
-    "mlp-512": "MLP 512",
-    "mlp-1024-512": "MLP 1024-512",
-    "mlp-2048": "MLP 2048",
-    "mlc-published": "MLC as published",
-    "faint-directions": "faint directions",
-}
 RELEASES = {
     "rotation": "a secret rotation",
     "shuffle": "`shuffle`",
@@ -494,20 +481,23 @@ SEALED_CASES = {
 
 
 def scale_cost(folder: Path = RESULTS) -> str:
-    """Return core hours, and hours on several numbers of cores, for the largest number of rows."""
-    rows = load("scale-cost", folder).get("reckoned", [])
-    columns = {
-        "method": "`{method}`",
-        "core hours": "{core_hours:,.1f}",
-        "read and written": "2 × {terabytes_read:.2f} TB",
-    }
-    time: Cell = lambda row: figure(row, "{hours:.1f} h" if row["hours"] >= 1 else "{hours:60*.0f} min")  # noqa: E731
-    cores = list(dict.fromkeys(row["cores"] for row in rows))
+    """Return what a thousand million vectors would cost, by the slope between the two largest sizes measured."""
+    local = [one for one in load("scale", folder).get("sizes", []) if one["engine"] == "local"]
+    cores = (2, 64, 1024)
+    head = ["method", "core hours", "read and written", *(f"on {count:,} cores" for count in cores)]
+    if len(local) < 2:
+        return table(head)
+    small, large = sorted(local, key=lambda one: int(one["rows"]))[-2:]
+    bytes_a_row = large["input_bytes"] / large["rows"]
     lines = []
-    for method in dict.fromkeys(row["method"] for row in rows):
-        of = [row for row in rows if row["method"] == method]
-        lines.append([*lines_of(of[:1], columns)[0], *map(time, of)])
-    return table([*columns, *(f"on {count:,} cores" for count in cores)], lines)
+    for method in ("laplace", "subspace"):
+        more = large["cases"][method]["processor_seconds"] - small["cases"][method]["processor_seconds"]
+        row = more / (large["rows"] - small["rows"])
+        last = 2**28 / bytes_a_row * row  # the longest that one core is waited for
+        hours = [(1e9 * row / count + last) / 3600 for count in cores]
+        times = (f"{one:.1f} h" if one >= 1 else f"{60 * one:.0f} min" for one in hours)
+        lines.append([f"`{method}`", f"{1e9 * row / 3600:.1f}", f"2 × {bytes_a_row / 1e3:.2f} TB", *times])
+    return table(head, lines)
 
 
 def integrations(folder: Path = RESULTS) -> str:
@@ -579,21 +569,6 @@ TABLES: dict[str, Render] = {
     "membership": membership,
     "modes": modes,
     "sealed-beside": sealed_beside,
-    "sizes": each(
-        "sizes",
-        "rows",
-        {
-            "texts": "{texts:,}",
-            "erased": "{parameters.rank}",
-            "similarity kept": lambda row: percent(
-                mean(row.get("seeds", {}).get("similarity", [row.get("similarity")]))
-            ),
-            "recovered, 3 draws ± sd": "{seeds.mean:100*.1f}±{seeds.sd:%}",
-            "first draw": interval,
-            "clean": "{clean:%}",
-            "chance": "{chance:%}",
-        },
-    ),
     "mechanisms": mechanisms,
     "mechanisms-others": mechanisms_others,
     "mechanisms-one": mechanisms_one,
