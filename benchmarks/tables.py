@@ -358,7 +358,7 @@ def mechanisms_one(folder: Path = RESULTS) -> str:
     lines = (
         ("one vector, `laplace`", "{single_vector_microseconds.laplace:.0f} µs", micro),
         ("one vector, `purkayastha`", "{single_vector_microseconds.purkayastha:.0f} µs", micro),
-        ("peak memory beside input and output, over one batch: `laplace`", "{memory_over_batch.laplace:.2f}", most),
+        ("peak memory without input and output, over one batch: `laplace`", "{memory_over_batch.laplace:.2f}", most),
         ("the same, of five methods the one that takes most", f"{{memory_over_batch.{worst}:.2f}} ({worst})", most),
         ("exponent of the time in the number of rows", "{linearity.exponent:.2f}", "1 is linear"),
     )

@@ -64,7 +64,7 @@ class CaseStudy(WriterGrid[CaseStudySpec]):
     """Reconstructions side by side."""
 
     name = "case-study"
-    what = "Texts beside their reconstructions from clean and protected vectors, compared by another encoder."
+    what = "Texts and their reconstructions from clean and protected vectors, compared by a second encoder."
     source = "SPARSE, Table 12"
     spec_type = CaseStudySpec
 

@@ -219,7 +219,7 @@ class OtherTexts(Experiment[OtherTextsSpec]):
     """Cells with the axes setup, defence and seed."""
 
     name = "other-texts"
-    what = "Leakage to attackers who learn on other texts than the fit's, beside bounds on it."
+    what = "Leakage to attackers who learn on other texts than the fit's, and bounds on it."
     source = "own"
     spec_type = OtherTextsSpec
 

@@ -43,7 +43,7 @@ class TransformSpec(GridSpec, frozen=True, kw_only=True):
 
 class PiiTransforms(Grid[TransformSpec]):
     name = "pii-transforms"
-    what = "PII redacted or replaced in the text before encoding, beside noise on the vectors."
+    what = "PII redacted or replaced in the text before encoding, against noise on the vectors."
     source = "SPARSE, Table 9"
     spec_type = TransformSpec
 

@@ -317,7 +317,7 @@ class SealedSearch(Experiment[SealedSearchSpec]):
     """Cells with the axes problem, channel, part and seed."""
 
     name = "sealed-search"
-    what = "Candidate channels of sealed search: leakage beside what exact re-ranking finds."
+    what = "Candidate channels of sealed search: leakage, and what exact ranking finds."
     source = "own"
     spec_type = SealedSearchSpec
 
