@@ -55,7 +55,6 @@ def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
     counts = _counts(findings)
     for path, mark, table in (
         (docs / "experiments.md", "pages", lines),
-        (docs / "claims.md", "counts", counts),
         (docs / "claims.md", "claims", _claims(findings)),
         (docs.parent / "README.md", "claims", counts),
     ):
@@ -116,7 +115,7 @@ def _claims(findings: list[dict[str, str]]) -> list[str]:
 
 def _verdict(finding: dict[str, str]) -> str:
     """Return a verdict that links to its experiment, the reading that it judges, and our comparisons."""
-    reading = _reading(finding).partition(", ")[2]
+    reading = _reading(finding).partition(", ")[2].removeprefix("v ").removeprefix("the embedding ").removeprefix("as ")
     link = f"[**{finding['verdict']}**](experiments/{finding['experiment']}.html)"
     return f"{reading}{': ' if reading else ''}{link}, {_short(finding['ours'])}"
 

@@ -25,7 +25,11 @@ RESULTS = HERE / "results"
 _OPENING = "<!-- table: "
 DOCUMENTS = [
     path
-    for path in (HERE.parent / "README.md", *sorted((HERE.parent / "docs").rglob("*.md")))
+    for path in (
+        HERE.parent / "README.md",
+        HERE.parent / "docs/llms.txt",
+        *sorted((HERE.parent / "docs").rglob("*.md")),
+    )
     if _OPENING in path.read_text(encoding="utf-8")
 ]
 MISSING = "not measured"

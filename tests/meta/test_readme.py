@@ -172,14 +172,14 @@ def test_links_lead_somewhere(document: str) -> None:
 
 TABLED = sorted(
     str(path.relative_to(ROOT))
-    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
+    for path in (ROOT / "README.md", ROOT / "docs/llms.txt", *(ROOT / "docs").rglob("*.md"))
     if "<!-- table: " in path.read_text(encoding="utf-8")
 )
 
 
 @pytest.mark.parametrize("document", TABLED)
 def test_the_tables_are_those_of_the_results(document: str) -> None:
-    assert {"README.md", "docs/results.md", "docs/scale.md"} <= set(TABLED)
+    assert {"README.md", "docs/llms.txt", "docs/results.md", "docs/scale.md"} <= set(TABLED)
     text = (ROOT / document).read_text(encoding="utf-8")
     assert tables.updated(text) == text, "run python benchmarks/tables.py --write"
 
