@@ -75,7 +75,8 @@ def _section(context: click.Context, shared: set[_Record]) -> list[str]:
     pieces = [each for each in command.collect_usage_pieces(context) if each != "[OPTIONS]"]
     usage = " ".join([context.command_path, *pieces])
     summary = _text((command.help or "").strip().split("\n\n")[0])
-    lines = [f"{heading} {context.command_path}", "", f"`{usage}`", "", summary, ""]
+    lines = [f"{heading} {context.command_path}", ""]
+    lines += [*([f"`{usage}`", ""] if pieces else []), summary, ""]
     own = [_line(record) for record in records if record not in shared]
     lines += [*own, ""] if own else []
     lines += _shared([_name(record[0]) for record in records if record in shared])
