@@ -253,25 +253,31 @@ def printable(text: str) -> str:
     )
 
 
-_at: tuple[str, int, int | None] | None = None
+_at = _stage = ""
+
+
+def stage(description: str) -> None:
+    """Say what this process does from here on, where no `progress` counts it; see `status`."""
+    global _stage
+    _stage = description
 
 
 def status() -> str:
-    """Return what the last `progress` of this process is at, such as ``"Encoding, 1,200 of 3,000"``, or nothing."""
-    if _at is None:
-        return ""
-    description, done, total = _at
-    return f"{description}, {done:,}" + ("" if total is None else f" of {total:,}")
+    """Return what this process is at, such as ``"Encoding 1,200 of 3,000 texts"``: a `progress`, else a `stage`."""
+    return _at or _stage
 
 
-def _counted(items: Iterable[T], description: str, total: int | None) -> Iterator[T]:
+def _counted(items: Iterable[T], description: str, total: int | None, unit: str) -> Iterator[T]:
     global _at
+    outer = _at
+    unit = unit.strip().removesuffix("s")
+    units = f"{unit}es" if unit.endswith("h") else f"{unit}s"
     try:
         for done, item in enumerate(items):
-            _at = description, done, total
+            _at = f"{description} {done:,}{'' if total is None else f' of {total:,}'} {units}"
             yield item
     finally:  # also where the loop around it ends early
-        _at = None
+        _at = outer
 
 
 def progress(
@@ -280,7 +286,7 @@ def progress(
     *,
     total: int | None = None,
     show: bool | None = None,
-    unit: str = "it",
+    unit: str = "step",
     note: Callable[[], str] | None = None,
 ) -> Iterator[T]:
     """Yield from ``items`` while a bar on stderr moves.
@@ -301,7 +307,7 @@ def progress(
         except ImportError:
             show = False
     if not show:
-        yield from _counted(items, description, total)
+        yield from _counted(items, description, total, unit)
         return
     # Without a terminal size (a recording, a service) tqdm would draw nothing.
     size = {"dynamic_ncols": True} if _has_size() else {"ncols": 80, "nrows": 24}

@@ -26,9 +26,8 @@ from vecveil.cli.tables import read_array, read_corpus, read_labels, retrieval_t
 from vecveil.concepts import Concept
 from vecveil.concepts.patterns import LARGEST_PATTERN, PatternDetector, unrolled_size
 from vecveil.data import read_table, read_texts
+from vecveil.data.binary_formats import ParquetSource, memory_limit
 from vecveil.data.files import find_input
-from vecveil.data.memory import memory_limit
-from vecveil.data.parquet import ParquetSource
 from vecveil.errors import DataFileError, InvalidInputError, ProtectorFileError, VecveilError
 from vecveil.mechanisms import Laplace
 from vecveil.protector import Protector
@@ -87,7 +86,7 @@ def test_one_row_that_is_a_list_of_millions(tmp_path: Path) -> None:
 
 
 def test_more_rows_than_a_file_has_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vecveil.data.parquet.FREELY", 1000)
+    monkeypatch.setattr("vecveil.data.binary_formats.FREELY", 1000)
     path = parquet(pa.table({"text": ["a"] * 2_000_000}), tmp_path / "a.parquet")
     with raises("E-DATA-FILE", "path"):
         read_texts(path)
@@ -135,7 +134,7 @@ def test_a_long_text_that_all_rows_share_is_read_in_small_batches(
 ) -> None:
     path = shared_text(tmp_path / "a.parquet", 2 * MiB, 400)
     assert path.stat().st_size < 10_000
-    monkeypatch.setattr("vecveil.data.parquet.EXPANDED_BYTES", 20 * MiB)
+    monkeypatch.setattr("vecveil.data.binary_formats.EXPANDED_BYTES", 20 * MiB)
     sizes = [chunk.rows for chunk in read_table(path)]
     assert sum(sizes) == 400
     assert max(sizes) <= 10

@@ -428,7 +428,7 @@ class Bench:
         """Yield number and arguments of the designs that are not in ``record``, with a progress bar."""
         done = {point.number for point in record.points}
         left = [each for each in enumerate(designs(self.X.shape[1]), start=1) if each[0] not in done]
-        return progress(left, "Measuring designs", total=len(left), show=show_progress, unit="design")
+        return progress(left, "Measuring", total=len(left), show=show_progress, unit="design")
 
     def measure(self, number: int, design: dict[str, Any]) -> FrontierPoint:
         """Return the figures of one design."""

@@ -141,7 +141,7 @@ def run_jobs(
     pool = ThreadPoolExecutor(max(1, thread_count()), thread_name_prefix="vecveil-audit")
     with one_blas_thread():
         futures = [pool.submit(run, job) for job in todo]
-        finished = progress(_finished(futures), "Attacks", total=len(futures), show=show_progress, unit="attack")
+        finished = progress(_finished(futures), "Running", total=len(futures), show=show_progress, unit="attack")
         try:
             for future in finished:
                 job, result = future.result()

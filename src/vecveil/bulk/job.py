@@ -12,6 +12,7 @@ import numpy as np
 from vecveil.accounting import Ledger
 from vecveil.bulk.places import Folder, Part, PartResult, open_input, source_of, unchanged
 from vecveil.data import RowItems, TableReader, open_writer, read_table
+from vecveil.data.binary_formats import metadata_in
 from vecveil.data.columns import (
     ColumnBatch,
     TableSource,
@@ -24,7 +25,6 @@ from vecveil.data.columns import (
     undictionaried,
 )
 from vecveil.data.files import InputFile, NoRowsError
-from vecveil.data.parquet import metadata_in
 from vecveil.data.pipeline import SealedColumns, TableProtection
 from vecveil.data.reading import TableFormat
 from vecveil.data.writing import ArrowWriter, EmbeddingWriter

@@ -13,10 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from vecveil.data.binary_formats import NpySource, ParquetSource
 from vecveil.data.columns import TableSource
 from vecveil.data.files import InputFile, NoRowsError, format_of, input_file
-from vecveil.data.npy import NpySource
-from vecveil.data.parquet import ParquetSource
 from vecveil.data.writing import NotWrittenError
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError, optional_import
 from vecveil.io import temporary_name

@@ -13,7 +13,7 @@ from vecveil.auditing.audit import OWN_WORDS, SealedStorage, frequent_words, pla
 from vecveil.auditing.case import MIN_TEST_TEXTS
 from vecveil.auditing.families import NAMED, SKIPPABLE
 from vecveil.cli import options as shared
-from vecveil.cli.output import as_typed, block, data_json, note, report_files, write_reports, writing
+from vecveil.cli.output import as_typed, block, data_json, doing, note, report_files, write_reports, writing
 from vecveil.cli.tables import (
     Rows,
     TableOptions,
@@ -374,6 +374,7 @@ def _audit_protector(
     if vectors is None:
         assert encoder is not None
         vectors = encoder.encode(rows.texts)
+    doing("Attacking the vectors")
     return audit(
         protector,
         rows.texts,
@@ -442,6 +443,7 @@ def _audit_store(
             "protector with -p.",
             param="path",
         )
+    doing("Attacking the vectors")
     return audit_store(
         vectors,
         rows.texts,
@@ -490,6 +492,7 @@ def _audit_database(
             vectors, beside = visible_queries(
                 database, policy, rows.texts, encoder.encode_query, candidates=options["candidates"]
             )
+    doing("Attacking the vectors")
     return audit_store(
         vectors,
         rows.texts,
@@ -549,13 +552,14 @@ def _audit_sealed(concept: Path | None, options: dict[str, Any], attacks: dict[s
         built = None if holds.all() else exposure.built_indexes(rows.vectors, texts, holds, seed=options["seed"])
         seen = look(place)
         facts = {name: seen[name] for name in ("segments", "commits", "bytes", "first_written", "last_written")}
-        return audit_store(
-            exposure.stored_vectors(index, rows.ids).astype(np.float32),
-            texts,
-            hidden,
-            sealed=SealedStorage(rows.vectors, facts, exposure.values_found(place, rows), built),
-            **attacks,
-        )
+        doing("Attacking the vectors")
+    return audit_store(
+        exposure.stored_vectors(index, rows.ids).astype(np.float32),
+        texts,
+        hidden,
+        sealed=SealedStorage(rows.vectors, facts, exposure.values_found(place, rows), built),
+        **attacks,
+    )
 
 
 def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: Path) -> Embeddings:

@@ -22,7 +22,7 @@ import click
 
 from vecveil.cli import VALUES
 from vecveil.errors import KeyFileError, MemoryLimitError, SealingError, VecveilError
-from vecveil.runtime import check_room, printable, status
+from vecveil.runtime import check_room, printable, stage, status
 from vecveil.version import __version__
 
 COMMANDS = {
@@ -335,12 +335,13 @@ def _progress_in_lines(arguments: Sequence[str]) -> Iterator[None]:
     if asks or not arguments or arguments[0] == "serve" or stderr is not sys.__stderr__ or stderr is None:
         yield
         return
+    stage("")
     done = threading.Event()
 
     def report() -> None:
-        wait = 1.5
+        wait = 1.0
         while not done.wait(wait):
-            _write(f"vecveil: {arguments[0]}: {status() or 'working'}\n")
+            _write(f"vecveil: {arguments[0]}: {status() or 'starting'}\n")
             wait = 10.0
 
     if not stderr.isatty() and not os.environ.get("TQDM_DISABLE"):  # which switches bars off, too

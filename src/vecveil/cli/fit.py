@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from vecveil.cli import options as shared
-from vecveil.cli.output import data_json, note, number, share, writing
+from vecveil.cli.output import data_json, doing, note, number, share, writing
 from vecveil.cli.tables import (
     TableOptions,
     chosen_task,
@@ -378,6 +378,7 @@ def _from_texts(input: Path, form: TableOptions, options: dict[str, Any]) -> Pro
     if group_column is not None:
         settings["groups"] = rows.table.columns[group_column]
     settings |= {name: options[name] for name in ("min_texts", "long_texts")}
+    doing(f"Fitting {options['method']}")
     return fit(rows.texts, rows.concept, encoder, utility=utility, **settings)
 
 
@@ -385,6 +386,7 @@ def _from_vectors(options: dict[str, Any]) -> Protector:
     background = None if options["background"] is None else read_array(options["background"])
     labels = None if options["labels"] is None else read_labels(options["labels"])
     encoder = load_encoder_named(options)
+    doing(f"Fitting {options['method']}")
     return fit_pairs(
         read_array(options["positive"]),
         read_array(options["negative"]),

@@ -10,7 +10,7 @@ import yaml
 
 from vecveil.auditing.frontier import CANDIDATES, FILE, frontier
 from vecveil.cli import options as shared
-from vecveil.cli.output import data, data_json, note, share, writing
+from vecveil.cli.output import data, data_json, doing, note, share, writing
 from vecveil.cli.tables import TableOptions, load_encoder_named, read_rows, require_matches, retrieval_task
 from vecveil.concepts.concept_file import LARGEST_FILE, read_concept_file
 from vecveil.errors import CalibrationError, InvalidInputError
@@ -141,6 +141,7 @@ def command(
     encoder = load_encoder_named(options, default="minilm")
     assert encoder is not None
     retrieval = None if options["retrieval"] is None else retrieval_task(options["retrieval"], encoder)
+    doing("Measuring designs")
     with writing(out):
         record = frontier(
             rows.texts,

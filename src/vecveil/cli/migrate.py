@@ -13,7 +13,7 @@ import click
 
 from vecveil.cli import options as shared
 from vecveil.cli.fit import not_ready
-from vecveil.cli.output import data_json, note, warn
+from vecveil.cli.output import data_json, doing, note, warn
 from vecveil.cli.releases import Release
 from vecveil.errors import InvalidInputError, StoreError
 from vecveil.protector import Protector, load
@@ -135,6 +135,7 @@ def command(
         "batch": batch,
         "sealer": sealer,
     }
+    doing(f"Opening {short_name(source)}")
     if verify_only:
         with open_store(source) as opened, _destination(dest) as made:
             existing = _if_exists(opened)

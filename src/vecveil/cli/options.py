@@ -14,8 +14,8 @@ import click
 from click.core import ParameterSource
 
 from vecveil.cli import VALUES
+from vecveil.data.binary_formats import memory_limit
 from vecveil.data.files import INPUT_SUFFIXES
-from vecveil.data.memory import memory_limit
 from vecveil.errors import VecveilError
 from vecveil.randomness.keyed import split_source
 

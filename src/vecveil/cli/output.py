@@ -10,6 +10,7 @@ import contextlib
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vecveil.data.writing import check_new_file, not_written
-from vecveil.runtime import printable
+from vecveil.runtime import printable, stage
 
 if TYPE_CHECKING:
     from vecveil.accounting import Guarantee
@@ -62,6 +63,13 @@ def data_json(record: Any) -> None:
 def note(text: str) -> None:
     """Write a line to stderr."""
     click.echo(printable(text), err=True)
+
+
+def doing(text: str) -> None:
+    """Say what the command does from here on: at once on a terminal, else in the line of every ten seconds."""
+    stage(text)
+    if sys.stderr is not None and sys.stderr.isatty():
+        note(f"{text} ...")
 
 
 def warn(text: str) -> None:

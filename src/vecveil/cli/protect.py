@@ -19,7 +19,7 @@ from vecveil.cli.output import data_json, note, say_keyed, warn
 from vecveil.cli.releases import Release
 from vecveil.cli.tables import TableOptions, is_protected
 from vecveil.data import protect_table
-from vecveil.data.memory import memory_limit
+from vecveil.data.binary_formats import memory_limit
 from vecveil.data.writing import check_output
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.protector import Protector, load

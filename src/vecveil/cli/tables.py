@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from scipy.sparse import coo_array
 
+from vecveil.cli.output import doing
 from vecveil.concepts import Concept
 from vecveil.concepts.pairs import LEAST_TEXTS
 from vecveil.data import TextRows, read_table, read_texts
+from vecveil.data.binary_formats import MemoryAccount, ParquetSource
 from vecveil.data.columns import row_number
 from vecveil.data.files import find_input
-from vecveil.data.memory import MemoryAccount
-from vecveil.data.parquet import ParquetSource
 from vecveil.encoders import TextEncoder, load_encoder
 from vecveil.encoders.text_encoder import SAVED_OPTIONS, load_recorded_encoder, options_for
 from vecveil.errors import DataFileError, VecveilError
@@ -70,6 +70,7 @@ def read_rows(
     embedding_column: str | None = None,
 ) -> Rows:
     """Return the texts at ``path`` with the concept of ``concept_file`` ready for use on them."""
+    doing(f"Reading {path.name}")
     concept = Concept.from_file(concept_file)
     names = dict.fromkeys([*concept.columns, *(name for name in columns if name is not None)])
     table = read_texts(
@@ -148,6 +149,8 @@ def load_encoder_named(
     if options["encoder"] is None and recorded is not None and recorded.name is not None:
         return load_recorded_encoder(recorded.name, owner="fit", **choices, **{**known, **given})
     name = options["encoder"] or default
+    if name is not None:
+        doing(f"Loading the encoder {name}")
     return None if name is None else load_encoder(name, **choices, **options_for(name, known, given))
 
 

@@ -488,7 +488,7 @@ def detect_all(
         _add(rows, detector, texts, 0)
     piecewise = [d for d in detectors if d not in whole]
     starts = range(0, len(texts), _CHUNK) if piecewise else range(0)
-    for start in progress(starts, f"finding {name}", show=show_progress, unit="block"):
+    for start in progress(starts, f"Finding {name} in", show=show_progress, unit="block"):
         chunk = texts[start : start + _CHUNK]
         for detector in piecewise:
             _add(rows, detector, chunk, start)

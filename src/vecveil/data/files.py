@@ -46,17 +46,26 @@ GROUP_CHARACTERS = 1 << 25
 """Characters that end a group of rows, even below the requested number of rows."""
 
 _BINARY_FORMATS = {b"PAR1": "parquet", b"\x93NUMPY": "npy"}
+_CSV = "Save the table as CSV (UTF-8)."
 _NO_TABLES = {
-    b"PK\x03\x04": "a zip archive or a spreadsheet",
-    b"\xd0\xcf\x11\xe0": "a file of an older Excel or Word",
-    b"%PDF-": "a PDF document",
-    b"{\\rtf": "a document of a word processor (RTF)",
-    b"SQLite format 3": "a SQLite database",
-    b"\x89PNG": "an image",
-    b"\xff\xd8\xff": "an image",
-    b"BZh": "compressed with bzip2",
-    b"\xfd7zXZ": "compressed with xz",
-    b"\x28\xb5\x2f\xfd": "compressed with zstd",
+    b"PK\x03\x04": ("a zip archive or a spreadsheet", _CSV),
+    b"\xd0\xcf\x11\xe0": ("a file of an older Excel or Word", _CSV),
+    b"%PDF-": ("a PDF document", _CSV),
+    b"{\\rtf": ("a document of a word processor (RTF)", _CSV),
+    b"SQLite format 3": ("a SQLite database", _CSV),
+    b"\x89PNG": ("an image", _CSV),
+    b"\xff\xd8\xff": ("an image", _CSV),
+    b"\x89HDF": ("an HDF5 file", _CSV),
+    b"ARROW1\0\0": ("an Arrow or Feather file", "Save it as Parquet."),
+    b"Obj\x01": ("an Avro file", "Save it as Parquet."),
+    b"7z\xbc\xaf": ("a 7z archive", "Unpack it."),
+    **dict.fromkeys(
+        (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
+        ("a Python pickle", f"{_CSV} Save vectors with numpy.save."),
+    ),
+    b"BZh": ("compressed with bzip2", "Decompress it."),
+    b"\xfd7zXZ": ("compressed with xz", "Decompress it."),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "Decompress it."),
 }
 _FIXES = {
     ".json": "If each line is one JSON object, give format='jsonl' (--format jsonl).",
@@ -156,7 +165,7 @@ def find_input(path: str | os.PathLike[str], format: str | None = None) -> Input
 def input_file(name: str, format: str, opener: Callable[[], IO[bytes]], *, zipped: bool = False) -> InputFile:
     """Return a local or remote file after checking its first bytes; ``opener`` gives it with random access."""
     with readable(name), opener() as file:
-        head = file.read(16)
+        head = file.read(256)
     return InputFile(name, format, opener, _check_head(name, format, head, zipped))
 
 
@@ -210,15 +219,16 @@ def _check_head(name: str, format: str, head: bytes, zipped: bool) -> bool:
         raise (DataFileError if binary else NoRowsError)(f"{name} is empty.", param="path")
     actual = next((kind for magic, kind in _BINARY_FORMATS.items() if head.startswith(magic)), None)
     if actual is not None and actual != format:
-        fix = f"Give format={actual!r} (--format {actual})."
         raise DataFileError(f"{name} is a {actual} file. Give format={actual!r} (--format {actual}).", param="path")
+    # Under a text suffix these would only give a decoding error later, which sends the user after encodings.
+    what, fix = next((other for magic, other in _NO_TABLES.items() if head.startswith(magic)), ("", ""))
+    if what and b".npy" in head[30:]:  # the first name in the archive
+        what, fix = "a NumPy archive (.npz)", "Save the array that you need with numpy.save."
+    if what:
+        raise DataFileError(f"{name} is {what}. {fix}", param="path")
     if binary and actual is None:
         kind, fix = ("a .npy file", " Write it with numpy.save.") if format == "npy" else ("a Parquet file", "")
         raise DataFileError(f"{name} is not {kind}.{fix}", param="path")
-    # Under a text suffix these would only give a decoding error later, which sends the user after encodings.
-    other = next((what for magic, what in _NO_TABLES.items() if head.startswith(magic)), None)
-    if other is not None:
-        raise DataFileError(f"{name} is {other}. Save the table as CSV (UTF-8).", param="path")
     compressed = head.startswith(b"\x1f\x8b")
     if zipped and not compressed:
         raise DataFileError(f"{name} is not compressed. Drop .gz from its name.", param="path")

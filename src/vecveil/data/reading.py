@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from vecveil.data.binary_formats import MemoryAccount, NpySource, ParquetSource
 from vecveil.data.columns import (
     ColumnType,
     TableSource,
@@ -23,9 +24,6 @@ from vecveil.data.columns import (
     vectors_from_arrow,
 )
 from vecveil.data.files import InputFile, check_encoding, find_input
-from vecveil.data.memory import MemoryAccount
-from vecveil.data.npy import NpySource
-from vecveil.data.parquet import ParquetSource
 from vecveil.data.text_formats import DelimitedSource, JsonLinesSource, TextLinesSource
 from vecveil.errors import DataFileError
 from vecveil.types import Embeddings

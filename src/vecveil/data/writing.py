@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from vecveil.data.binary_formats import METADATA_KEY
 from vecveil.data.columns import ColumnType, arrow_column, arrow_type, check_lengths, import_pyarrow
-from vecveil.data.parquet import METADATA_KEY
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError
 from vecveil.io import PRIVATE, atomic_path
 from vecveil.types import Embeddings

@@ -217,7 +217,7 @@ def _copy(
         )
     sample, copied = Reservoir(_COMPARED, 0), set[str]()
     written = skipped = 0
-    for rows, left_out in progress(batches, "copy", total=total, show=show, unit="batch"):
+    for rows, left_out in progress(batches, "Copying", total=total, show=show, unit="batch"):
         skipped += left_out
         sample.add(rows, np.ones(len(rows), np.bool_))
         copied.update(rows.ids)

@@ -463,7 +463,7 @@ class _Run:
         batches = source.batches(self.batch, after=self.state.cursor)
         left = total - self.state.rows - self.state.skipped
         try:
-            for rows in self.progress(batches, "migrate", left):
+            for rows in self.progress(batches, "Copying", left):
                 self.save(self._written(rows, policy))
             # Again at the end: a row inserted before the cursor was never read.
             _check_unchanged(self.state, source)
@@ -599,7 +599,7 @@ def check_source(
         survey = Survey(protector.dimension, partial(_releasable, protector))
     distinct: set[int] = set()
     total = -(-info.count // batch)
-    for rows in progress(source.every_row(batch, repeated=True), "check", total=total, show=show, unit="batch"):
+    for rows in progress(source.every_row(batch, repeated=True), "Checking", total=total, show=show, unit="batch"):
         survey.add(rows)
         distinct.update(map(hash, canonical_ids(list(rows.ids), len(rows), owner=_OWNER)))
     if shared := survey.rows - len(distinct):
@@ -798,7 +798,7 @@ def verify(
     unopened: int | None = None if sealer is None else 0
     total = -(-state.rows // batch)
     copied: set[int] = set()
-    for part in progress(dest.every_row(batch), "verify", total=total, show=show_progress, unit="batch"):
+    for part in progress(dest.every_row(batch), "Verifying", total=total, show=show_progress, unit="batch"):
         rows += len(part)
         copied.update(map(hash, _keys(part.ids)))
         if part.vectors.shape[1] != state.dimension:

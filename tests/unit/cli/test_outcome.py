@@ -85,17 +85,23 @@ def test_debugging_shows_what_a_database_said(monkeypatch: pytest.MonkeyPatch) -
     assert "hunter2" not in done.err
 
 
-def test_a_long_command_says_how_far_it_is_where_no_bar_can_move() -> None:
+@pytest.mark.parametrize(
+    ("silent", "line"),
+    [(0.0, r"vecveil: fit: Encoding [1-4] of 5 texts\n"), (2.0, "vecveil: fit: Reading notes.csv\n")],
+)
+def test_a_long_command_says_what_it_does_where_no_bar_can_move(silent: float, line: str) -> None:
     code = (
         "import time\n"
         "from vecveil.cli.commands import _progress_in_lines\n"
-        "from vecveil.runtime import progress\n"
+        "from vecveil.runtime import progress, stage\n"
         "with _progress_in_lines(['fit']):\n"
-        "    for _ in progress(range(5), 'Encoding', total=5):\n"
+        "    stage('Reading n.csv')\n"
+        f"    time.sleep({silent})\n"
+        "    for _ in progress(range(5), 'Encoding', total=5, unit=' texts'):\n"
         "        time.sleep(0.5)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert re.fullmatch(r"vecveil: fit: Encoding, [1-4] of 5\n", done.stderr)
+    assert re.fullmatch(line, done.stderr)
 
 
 def test_help_shows_no_progress() -> None:
@@ -109,8 +115,9 @@ def test_help_shows_no_progress() -> None:
 
 
 def test_a_loop_that_ends_early_leaves_no_status() -> None:
-    for _ in progress(range(5), "Encoding", total=5, show=False):
-        assert status() == "Encoding, 0 of 5"
+    for _ in progress(range(5), "Measuring", total=5, show=False, unit="batch"):
+        assert list(progress(range(1), "Encoding", show=False)) == [0]
+        assert status() == "Measuring 0 of 5 batches"
         break
     gc.collect()
     assert status() == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 
 import numpy as np
 import pyarrow as pa
@@ -302,9 +303,14 @@ class TestFiles:
             (b"PK\x03\x04", "spreadsheet"),
             (b"%PDF-1.7\n%\xe2\xe3", "PDF"),
             (b"SQLite format 3\x00\x10\x00\xff", "SQLite"),
+            (pickle.dumps([{"text": "a"}]), "pickle"),
         ):
             with refuses(said, "CSV"):
                 read_table(write("a.csv", head + b"rest\n"))
+        np.savez(tmp_path / "a.npz", X=X)
+        for name in ("a.csv", "a.npy", "a.parquet"):
+            with refuses("NumPy archive", "numpy.save"):
+                read_table(write(name, (tmp_path / "a.npz").read_bytes()))
         with refuses("not compressed"):
             read_table(write("a.csv.gz", b"text\nx\n"))
 

@@ -1,13 +1,23 @@
-"""Read Parquet in batches of bounded size, also from one huge row group or a file that expands far."""
+"""Read .npy and Parquet in batches of bounded size, also from a file of a few KB that expands to gigabytes.
+
+A .npy file is not mapped: mapped pages count as memory of the process, and a mapped file that shrinks kills it.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from contextvars import ContextVar
+from typing import IO, Any
+
+import numpy as np
 
 from vecveil.data.columns import (
+    WIDEST,
     ColumnBatch,
     TableSource,
     as_type,
@@ -18,8 +28,132 @@ from vecveil.data.columns import (
     undictionaried,
 )
 from vecveil.data.files import InputFile, readable
-from vecveil.data.memory import MemoryAccount
-from vecveil.errors import DataFileError, VecveilError
+from vecveil.errors import DataFileError, MemoryLimitError, VecveilError
+from vecveil.types import Embeddings
+from vecveil.validation import check_count
+
+DEFAULT_LIMIT = 1 << 30
+CODE = "E-MEMORY-TABLE"
+
+memory_limit: ContextVar[int | None] = ContextVar("vecveil_max_memory", default=None)
+"""Limit of every file that is read without ``max_memory``, in bytes; the option ``--max-memory`` sets it."""
+
+
+def default_max_memory() -> int:
+    """Return `memory_limit`, else the smaller of 1 GiB and a quarter of the machine's memory, in bytes."""
+    if (limit := memory_limit.get()) is not None:
+        return limit
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return DEFAULT_LIMIT
+    return min(DEFAULT_LIMIT, memory // 4)
+
+
+class MemoryAccount:
+    """Sum of the bytes of one file's decoded columns; a limit of None takes `default_max_memory`."""
+
+    def __init__(self, source: str, limit: int | None = None) -> None:
+        self.limit = (
+            default_max_memory() if limit is None else check_count(limit, owner="read_table", param="max_memory")
+        )
+        self.held = 0
+        self._source = source
+
+    def add(self, *columns: Any) -> None:
+        """Count columns that stay in memory (arrays or lists); raise MemoryLimitError beyond the limit."""
+        for values in columns:
+            arrow_or_numpy = hasattr(values, "nbytes")
+            self.held += int(values.nbytes if arrow_or_numpy else sum(map(sys.getsizeof, values)))
+        self.check(self.held)
+
+    def check(self, size: int) -> None:
+        """Raise MemoryLimitError if ``size`` bytes at once exceed the limit."""
+        if size > self.limit:
+            raise MemoryLimitError(
+                f"{self._source}: `max_memory` is {self.limit >> 20:,} MiB, and the file expands to more. Give fewer "
+                "rows, or raise it (--max-memory) if you trust the file.",
+                code=CODE,
+                param="max_memory",
+            )
+
+
+class NpySource(TableSource):
+    """A two-dimensional array of float32, float64 or float16 (read as float32), in either order."""
+
+    def __init__(self, file: InputFile, span: tuple[int, int] | None = None) -> None:
+        """Read the header; ``span`` is (first row, end), None all rows."""
+        self.name, self.format, self.metadata = file.name, file.format, {}
+        self.types = {"embedding": "vector"}
+        self._open = file.opener
+        with readable(self.name), self._open() as opened:
+            shape, self._by_column, self._dtype = self._header(opened)
+            self._start = opened.tell()
+            size = opened.seek(0, 2)
+        if self._dtype.kind != "f" or self._dtype.itemsize not in (2, 4, 8):
+            raise self._unfit(f"dtype {self._dtype}; vectors are float32. Convert it with .astype(numpy.float32).")
+        if len(shape) != 2 or min(shape) < 0:
+            raise self._unfit(f"shape {shape} instead of (N, n).")
+        check_rows(self.name, shape[0])
+        if shape[1] == 0:
+            raise self._unfit(f"shape {shape}; n is at least 1.")
+        # Rows are read whole, and a sparse file may declare any length.
+        if shape[1] > WIDEST:
+            raise self._unfit(f"shape {shape}; n is at most {WIDEST:,}.")
+        self._all, self.dimension = shape
+        self.first_row, stop = (0, self._all) if span is None else span
+        self.rows = stop - self.first_row
+        needed = self._start + self._all * self.row_bytes
+        if size < needed:
+            raise DataFileError(
+                f"{self.name} is truncated: it has {size} of {needed} bytes. Copy or write it again.", param="path"
+            )
+
+    @property
+    def row_bytes(self) -> int:
+        return self.dimension * self._dtype.itemsize
+
+    def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
+        with readable(self.name), self._open() as file:
+            for start in range(0, self.rows, chunk_rows):
+                count = min(chunk_rows, self.rows - start)
+                first = self.first_row + start
+                yield count, {name: self._piece(file, first, count) for name in columns}
+
+    def _piece(self, file: IO[bytes], start: int, count: int) -> Embeddings:
+        if not self._by_column:
+            piece = np.empty((count, self.dimension), self._dtype)
+            self._fill(file, piece, start * self.dimension)
+        else:
+            # Fortran order stores a column of the array contiguously: one seek per dimension.
+            piece = np.empty((self.dimension, count), self._dtype)
+            for column in range(self.dimension):
+                self._fill(file, piece[column], column * self._all + start)
+            piece = np.ascontiguousarray(piece.T)
+        # Files of other machines may have the other byte order.
+        dtype = np.float32 if self._dtype.itemsize == 2 else self._dtype.newbyteorder("=")
+        return piece.astype(dtype, copy=False)
+
+    def _fill(self, file: IO[bytes], piece: np.ndarray, position: int) -> None:
+        file.seek(self._start + position * self._dtype.itemsize)
+        if file.readinto(piece.reshape(-1).view(np.uint8).data) != piece.nbytes:  # type: ignore[attr-defined]
+            raise DataFileError(f"{self.name} got shorter while it was read.", param="path")
+
+    def _header(self, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                if np.lib.format.read_magic(file) == (1, 0):
+                    return np.lib.format.read_array_header_1_0(file)
+                return np.lib.format.read_array_header_2_0(file)
+        except Exception:  # the header is Python source: a damaged one fails in any way
+            raise DataFileError(
+                f"{self.name} has a damaged .npy header. Write it again with numpy.save.", param="path"
+            ) from None
+
+    def _unfit(self, got: str) -> DataFileError:
+        return DataFileError(f"{self.name} has {got}", param="embeddings")
+
 
 METADATA_KEY = b"vecveil"
 READ_AHEAD = 1 << 20
