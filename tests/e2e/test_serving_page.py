@@ -290,8 +290,8 @@ def test_with_keys_the_page_asks_for_one(browser: Any, tmp_path: Path) -> None:
     from harness.serving import FakeEncoder, fake_protector, served
     from vecveil.protector.policy import ReleasePolicy
     from vecveil.serving import Service
-    from vecveil.serving.api_keys import ApiKeys
     from vecveil.serving.preview_page import PAGE_OPEN_PATHS, PageTexts, page_router
+    from vecveil.serving.requests import ApiKeys
     from vecveil.serving.service import ServedPolicy
     from vecveil.serving.upstreams import LocalUpstream
 

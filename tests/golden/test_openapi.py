@@ -127,8 +127,8 @@ def client(*names: str) -> Iterator[httpx.Client]:
     from vecveil.sealing import Sealer
     from vecveil.search import SealedIndex
     from vecveil.serving import Limits, Service
-    from vecveil.serving.api_keys import ApiKeys
     from vecveil.serving.preview_page import PAGE_OPEN_PATHS, PageTexts, page_router
+    from vecveil.serving.requests import ApiKeys
     from vecveil.serving.service import ServedPolicy
     from vecveil.serving.upstreams import LocalUpstream
     from vecveil.serving.vector_stores import ServedIndex

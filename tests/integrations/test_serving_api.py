@@ -36,7 +36,7 @@ from harness.serving import (
 )
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Limits, Service, UpstreamSettings
-from vecveil.serving.api_keys import ApiKeys
+from vecveil.serving.requests import ApiKeys
 from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import HttpUpstream, LocalUpstream
 

@@ -28,9 +28,8 @@ from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import KeyStore, Sealer
 from vecveil.search.collection import SEALED_FIELD
 from vecveil.serving import Limits, ServedPolicySettings, ServeSettings, Service, requests
-from vecveil.serving.api_keys import ApiClient, ApiKeys
 from vecveil.serving.errors import ApiError
-from vecveil.serving.requests import RateLimit
+from vecveil.serving.requests import ApiClient, ApiKeys, RateLimit
 from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import LocalUpstream
 from vecveil.stores import open_store

@@ -24,9 +24,8 @@ from vecveil.encoders.text_encoder import PROBE_SENTENCES
 from vecveil.errors import EncoderError
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Service, UpstreamSettings
-from vecveil.serving.api_keys import ApiClient
 from vecveil.serving.errors import ApiError
-from vecveil.serving.requests import parse_request
+from vecveil.serving.requests import ApiClient, parse_request
 from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import HttpUpstream
 

@@ -29,8 +29,8 @@ from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import Sealer
 from vecveil.search import SealedIndex
 from vecveil.serving import Limits, ServedPolicySettings, ServeSettings, Service, UpstreamSettings, service
-from vecveil.serving.api_keys import ApiKeys
 from vecveil.serving.errors import ApiError
+from vecveil.serving.requests import ApiKeys
 from vecveil.serving.service import ServedPolicy, open_service
 from vecveil.serving.settings import read_config
 from vecveil.serving.upstreams import LocalUpstream

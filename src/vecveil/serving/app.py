@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vecveil.errors import MissingDependencyError
-from vecveil.serving.api_keys import ApiKeys
 from vecveil.serving.errors import ApiError, ClientGone, api_error_of
-from vecveil.serving.logs import event
+from vecveil.serving.monitoring import event
 from vecveil.serving.requests import (
     Admission,
+    ApiKeys,
     RateLimit,
     headers_of,
     parse_request,

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from vecveil.errors import InvalidInputError, MissingDependencyError, ProtectorFileError, VecveilError
 from vecveil.protector import Protector, load
 from vecveil.serving.errors import RATE_LIMIT, ApiError
-from vecveil.serving.logs import event
+from vecveil.serving.monitoring import event
 from vecveil.serving.requests import is_unicode, parse_object, read_body
 from vecveil.serving.settings import Limits
 from vecveil.serving.upstreams import Upstream, VerifiedUpstream

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, VecveilError
 from vecveil.randomness import NoiseKeys
 from vecveil.runtime import inherited_variables, thread_count
-from vecveil.serving.api_keys import ApiKeys
 from vecveil.serving.app import create_app
 from vecveil.serving.errors import ApiError
-from vecveil.serving.logs import configure_logging, event
-from vecveil.serving.metrics import MULTIPROCESS_FOLDER, drop_ended_processes
+from vecveil.serving.monitoring import MULTIPROCESS_FOLDER, configure_logging, drop_ended_processes, event
+from vecveil.serving.requests import ApiKeys
 from vecveil.serving.service import Service, open_service
 from vecveil.serving.settings import ServeSettings
 

@@ -22,16 +22,21 @@ from vecveil.sealing import KeyStore, Sealer
 from vecveil.sealing.blob import key_id_of
 from vecveil.sealing.keystore import token_fields, typed_value
 from vecveil.sealing.sealer import filter_tokens
-from vecveil.serving.api_keys import ApiClient, read_secret
 from vecveil.serving.errors import ApiError, UpstreamError, not_granted
-from vecveil.serving.logs import event
-from vecveil.serving.metrics import Metrics
+from vecveil.serving.monitoring import Metrics, event
 from vecveil.serving.released import release
-from vecveil.serving.requests import MAX_DOCUMENT, EmbeddingRequest, RerankRequest, Sealing, Side
+from vecveil.serving.requests import (
+    MAX_DOCUMENT,
+    ApiClient,
+    EmbeddingRequest,
+    RerankRequest,
+    Sealing,
+    Side,
+    read_secret,
+)
 from vecveil.serving.settings import Limits, ServedPolicySettings, ServeSettings, UpstreamSettings
-from vecveil.serving.threads import FileThreads
 from vecveil.serving.upstreams import Encoded, HttpUpstream, LocalUpstream, Upstream, VerifiedUpstream
-from vecveil.serving.vector_stores import ServedIndex, VectorStores, check_index, open_index
+from vecveil.serving.vector_stores import FileThreads, ServedIndex, VectorStores, check_index, open_index
 
 _OWNER = "serve"
 _FILE_THREADS = 8

@@ -24,7 +24,7 @@ from vecveil.encoders.text_encoder import PROBE_SENTENCES, matches_probe
 from vecveil.errors import IncompatibleError, MissingDependencyError
 from vecveil.protector import Protector
 from vecveil.serving.errors import UpstreamError, upstream_refusal
-from vecveil.serving.logs import event
+from vecveil.serving.monitoring import event
 from vecveil.serving.settings import UpstreamSettings
 from vecveil.types import Embeddings
 from vecveil.validation import checked_vectors

@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import raises
 from vecveil.errors import KeyFileError
-from vecveil.serving.api_keys import ApiKeys, read_secret
+from vecveil.serving.requests import ApiKeys, read_secret
 from vecveil.serving.service import upstream_key
 
 ONE, OTHER = "one-key-of-a-client", "another-key-of-a-client"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from vecveil.serving.logs import configure_logging, event
+from vecveil.serving.monitoring import configure_logging, event
 
 NAMES = ("vecveil.serving", "uvicorn", "uvicorn.error", "uvicorn.access", "asyncio")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import raises
-from vecveil.serving.metrics import Metrics, drop_ended_processes
+from vecveil.serving.monitoring import Metrics, drop_ended_processes
 
 
 @pytest.mark.parametrize("folder", ["", "none", "file"])

@@ -24,9 +24,9 @@ from vecveil.errors import InvalidInputError
 from vecveil.protector import EncoderInfo
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Service
-from vecveil.serving.api_keys import ApiKeys
 from vecveil.serving.errors import UpstreamError
 from vecveil.serving.preview_page import PAGE_OPEN_PATHS, PageLimits, PageTexts, PreviewJobs, page_router, parse_job
+from vecveil.serving.requests import ApiKeys
 from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import LocalUpstream
 
