@@ -553,13 +553,13 @@ def _audit_sealed(concept: Path | None, options: dict[str, Any], attacks: dict[s
         seen = look(place)
         facts = {name: seen[name] for name in ("segments", "commits", "bytes", "first_written", "last_written")}
         doing("Attacking the vectors")
-    return audit_store(
-        exposure.stored_vectors(index, rows.ids).astype(np.float32),
-        texts,
-        hidden,
-        sealed=SealedStorage(rows.vectors, facts, exposure.values_found(place, rows), built),
-        **attacks,
-    )
+        return audit_store(
+            exposure.stored_vectors(index, rows.ids).astype(np.float32),
+            texts,
+            hidden,
+            sealed=SealedStorage(rows.vectors, facts, exposure.values_found(place, rows), built),
+            **attacks,
+        )
 
 
 def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: Path) -> Embeddings:
