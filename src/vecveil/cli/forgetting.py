@@ -12,6 +12,7 @@ import click
 from vecveil.accounting import Ledger
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note, warn, writing
+from vecveil.cli.sealed import opened, refuse_other_options
 from vecveil.cli.tables import read_corpus
 from vecveil.data.writing import check_new_file
 from vecveil.encoders.cache import default_cache_folder
@@ -78,10 +79,11 @@ def reconcile_command(
     if not sources:  # of a failed export every row would seem without a source, for forget to delete
         raise DataFileError(f"{ids_file.name} holds no id.", param="ids")
     if index_place(database) is not None:
-        from vecveil.cli import sealed
+        refuse_other_options("ids_file", "seal_key", "out", "force", "as_json")
+        with opened(database, seal_key) as index:
+            from vecveil.search.filling import reconcile as reconcile_index
 
-        sealed.refuse_other_options("ids_file", "seal_key", "out", "force", "as_json")
-        differences = sealed.reconcile_sources(database, seal_key, sources)
+            differences = reconcile_index(index, sources)
     elif seal_key is not None:
         raise click.UsageError("--seal-key is for a sealed index (sealed:); the ids of a database are readable.")
     else:
@@ -136,14 +138,10 @@ def forget_command(
     database: str,
     ids_file: Path,
     receipt_file: Path,
-    blobs_file: Path | None,
     seal_key: str | None,
     seal_name: str | None,
-    texts_file: Path | None,
-    cache_folder: Path | None,
-    ledger_file: Path | None,
-    compact: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Delete the rows of the ids from DATABASE, sealed blobs and embedding cache, and write a receipt.
 
@@ -153,14 +151,17 @@ def forget_command(
     if len({path.absolute() for path in (ids_file, receipt_file)}) < 2:
         raise click.UsageError("--receipt must be another file than --ids.")
     if index_place(database) is not None:
-        from vecveil.cli import sealed
+        refuse_other_options("ids_file", "receipt_file", "seal_key", "as_json")
+        with opened(database, seal_key) as index:
+            from vecveil.search.filling import forget as forget_rows
 
-        sealed.refuse_other_options("ids_file", "receipt_file", "seal_key", "as_json")
-        return _report(sealed.forget_ids(database, seal_key, _ids(ids_file), receipt_file), receipt_file, as_json)
+            done = forget_rows(index, _ids(ids_file), receipt_file, name=short_name(database))
+        return _report(done, receipt_file, as_json)
+    blobs_file, ledger_file = options["blobs_file"], options["ledger_file"]
     blobs = None if blobs_file is None else SqliteBlobs(blobs_file)
     ledger: Any = nullcontext() if ledger_file is None else Ledger(ledger_file, create=False)
     sealer = None if seal_key is None else Sealer(seal_key)
-    with open_store(database) as store, ledger as opened:
+    with open_store(database) as store, ledger as counted:
         name = seal_name or public_name(database)
         if seal_name is None and sealer is not None and isinstance(sealer.keys, KeyStore):
             name = sealed_name(store, name, sealer.keys, blobs)[0] or name
@@ -170,12 +171,12 @@ def forget_command(
             receipt_file,
             name=short_name(database),
             blobs=blobs,
-            ledger=opened,
-            compact=compact,
+            ledger=counted,
+            compact=options["compact"],
             sealer=sealer,
             collection=name,
-            cache=cache_folder or default_cache_folder(),
-            texts=read_corpus(texts_file),
+            cache=options["cache_folder"] or default_cache_folder(),
+            texts=read_corpus(options["texts_file"]),
         )
     _report(done, receipt_file, as_json)
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,8 @@ from vecveil.cli import options as shared
 from vecveil.cli.fit import not_ready
 from vecveil.cli.output import data_json, doing, note, warn
 from vecveil.cli.releases import Release
+from vecveil.cli.sealed import index_encoder, opened, refuse_other_options
+from vecveil.data import read_table
 from vecveil.errors import InvalidInputError, StoreError
 from vecveil.protector import Protector, load
 from vecveil.protector.policy import ReleasePolicy
@@ -22,6 +24,9 @@ from vecveil.sealing import Sealer
 from vecveil.stores import VectorStore, open_store
 from vecveil.stores.locations import default_state_file, index_place, public_name, short_name
 from vecveil.stores.migrating import Migration, MigrationOptions, SourceCheck, migrate, verify_migration
+
+if TYPE_CHECKING:
+    from vecveil.search.filling import Filling
 
 EXAMPLE = """\b
 Examples:
@@ -37,6 +42,7 @@ Examples:
 Locations are written as for `vecveil scan`. A password is best left to what the database's own
 client reads, such as PGPASSWORD: command lines are seen by others on the machine.
 """
+BATCH, ENCODED_BATCH = 20_000, 2_000  # into a sealed index
 _TABLE = ("text_column", "id_column", "embedding_column", "format", "encoding", "delimiter")
 
 
@@ -74,18 +80,7 @@ _TABLE = ("text_column", "id_column", "embedding_column", "format", "encoding", 
 @shared.encoder_name_options
 @shared.named_options
 @shared.json_option
-def command(
-    source: str,
-    dest: str,
-    protector_file: Path | None,
-    batch: int | None,
-    state_file: Path | None,
-    verify_only: bool,
-    as_json: bool,
-    seal_key: str | None,
-    yes: bool,
-    **options: Any,
-) -> None:
+def command(source: str, dest: str, protector_file: Path | None, **options: Any) -> None:
     """Copy the rows of SOURCE to DEST with protected vectors, and verify the copy.
 
     DEST is made, or must be empty. Fields of texts, lists of numbers and binary values are left out; other fields and
@@ -100,33 +95,16 @@ def command(
     """
     table = {name: options.pop(name) for name in _TABLE}
     if index_place(dest) is not None:
-        from vecveil.cli import sealed
-
-        given: dict[str, Any] = {
-            "encoder": (options["encoder"], options["encoder_options"]),
-            "drop": options["drop"],
-            "batch": batch,
-            "as_json": as_json,
-        }
-        taken = ("seal_key", "encoder", "encoder_options", "drop", "batch", "as_json")
-        if ":" not in source or os.path.exists(source):  # otherwise a location, which may hold a password
-            if os.path.isdir(source):
-                raise click.UsageError(
-                    "SOURCE is a folder. Name a table inside it, or the database that it holds as "
-                    "KIND:FOLDER#COLLECTION, such as chroma:store#notes."
-                )
-            sealed.refuse_other_options(*taken, *table, "max_memory")
-            return sealed.migrate_table_command(source, dest, seal_key, **given, **table)
-        sealed.refuse_other_options(*taken, "skip_bad")
-        return sealed.migrate_command(source, dest, seal_key, skip_bad=options["skip_bad"], **given)
+        return _to_index(source, dest, options, table)
     if named := next((name for name, value in table.items() if value not in (None, "utf-8")), None):
         raise click.UsageError(f"--{named.replace('_', '-')} is for a table as SOURCE, with sealed: as DEST.")
-    batch = batch or 1000
+    batch, seal_key, as_json = options.pop("batch") or 1000, options.pop("seal_key"), options.pop("as_json")
+    verify_only, yes = options.pop("verify_only"), options.pop("yes")
+    state_file = options.pop("state_file") or default_state_file(dest)
     release = Release.of(options, noise=True)
     encoder, encoder_options = options.pop("encoder"), dict(options.pop("encoder_options"))
     if options["filter_fields"] and seal_key is None:
         raise click.UsageError("--filter-field needs --seal-key.")
-    state_file = state_file or default_state_file(dest)
     sealer = None if seal_key is None else Sealer(seal_key)
     if sealer is not None and options["keep_text"]:
         raise click.UsageError("--keep-text stores texts readable beside their sealed copy; give one of the two.")
@@ -175,6 +153,58 @@ def command(
             "reprotected since the migration are not in its record. If there are none, delete the destination and the "
             "state file, and migrate again."
         )
+
+
+def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, Any]) -> None:
+    """Copy the rows of a database or table to the sealed index at ``dest``."""
+    from vecveil.search.filling import fill, fill_from_table
+
+    taken = ("seal_key", "encoder", "encoder_options", "drop", "batch", "as_json")
+    seal_key, drop, batch = options["seal_key"], options["drop"], options["batch"]
+    of_table = ":" not in source or os.path.exists(source)  # otherwise a location, which may hold a password
+    if of_table:
+        if os.path.isdir(source):
+            raise click.UsageError(
+                "SOURCE is a folder. Name a table inside it, or the database that it holds as "
+                "KIND:FOLDER#COLLECTION, such as chroma:store#notes."
+            )
+        refuse_other_options(*taken, *table, "max_memory")
+        id_column = table.pop("id_column")
+        reader = read_table(source, **table)
+    else:
+        refuse_other_options(*taken, "skip_bad")
+    encoder = index_encoder(options["encoder"], options["encoder_options"])
+    if of_table:
+        with opened(dest, seal_key, encoder, new=True) as index:
+            encoded = reader.embedding_column is None
+            note(f"{reader.rows:,} rows of {reader.name}; {'their texts are encoded' if encoded else 'with vectors'}.")
+            batch = batch or (ENCODED_BATCH if encoded else BATCH)
+            done = fill_from_table(reader, index, id_column=id_column, drop=drop, batch=batch)
+    else:
+        with open_store(source) as store, opened(dest, seal_key, encoder, new=True) as index:
+            skip_bad = options["skip_bad"]
+            done = fill(store, index, drop=drop, skip_bad=skip_bad, batch=batch or BATCH, on_checked=_index_plan)
+    _copied(done, reader.name if of_table else short_name(source), dest, options["as_json"])
+
+
+def _copied(done: Filling, source: str, dest: str, as_json: bool) -> None:
+    if done.skipped:
+        note(f"{done.skipped:,} bad rows are left out.")
+    note(f"{done.written:,} rows written to {short_name(dest)}; {done.rows - done.written:,} were there already.")
+    note(
+        f"Verified: count and ids of all {done.rows:,} rows; vectors, texts and metadata of {done.compared:,} rows. "
+        "Keep the key file: without it nothing opens."
+    )
+    if as_json:
+        data_json({"source": source, "dest": short_name(dest), **done.to_record()})
+
+
+def _index_plan(checked: SourceCheck) -> None:
+    note(f"{checked.rows:,} rows of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
+    dropped = [name for name, why in checked.withheld.items() if why == "dropped" or why.endswith("in another table")]
+    note(f"All fields are copied, encrypted. Left out: {', '.join(dropped) or 'none'}.")
+    if checked.info.metric is not None and not checked.ranks_as_cosine:
+        warn(f"the source ranks by {checked.info.metric}; a sealed index ranks by cosine.")
 
 
 def _ask(protector: Protector, file: str) -> None:

@@ -1,32 +1,36 @@
-"""Run ``migrate``, ``search`` and the other commands on a location ``sealed:FOLDER`` or ``sealed:URL``."""
+"""Commands on sealed rows: search, unseal, reseal and reprotect; of a sealed index also compact and reencode."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
+from vecveil.bulk.job import Unsealing
+from vecveil.bulk.places import Folder, list_files, open_input
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note, warn
-from vecveil.data import read_table
+from vecveil.cli.releases import Release
+from vecveil.data.files import InputFile
+from vecveil.data.writing import check_output
 from vecveil.encoders import load_encoder
 from vecveil.encoders.text_encoder import TextEncoder
-from vecveil.errors import IncompatibleError, InvalidInputError, StoreError
-from vecveil.stores import open_store
-from vecveil.stores.forgetting import Erasure, Reconciliation
+from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, SealingError, StoreError
+from vecveil.io import make_folders
+from vecveil.protector import load
+from vecveil.protector.policy import ReleasePolicy
+from vecveil.search.collection import ProtectedCollection
 from vecveil.stores.locations import index_place, public_name, short_name
-from vecveil.stores.migrating import SourceCheck
 
 if TYPE_CHECKING:
     from vecveil.sealing import Ranking
     from vecveil.search import SealedIndex
-    from vecveil.search.filling import Filling
 
-# The parts of `search` are imported where they are used: --help is shown without pyarrow.
-BATCH, ENCODED_BATCH = 20_000, 2_000
+# The sealed index is imported where it is used: --help is shown without pyarrow.
 _LISTED = {"=": "in", "!=": "nin"}
 _ORDERS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 
@@ -62,164 +66,9 @@ def opened(
     return index
 
 
-def _encoder(name: str | None, options: Sequence[tuple[str, Any]]) -> TextEncoder | None:
+def index_encoder(name: str | None, options: Sequence[tuple[str, Any]]) -> TextEncoder | None:
     # The cache of embeddings would hold clean vectors on disk.
     return None if name is None else load_encoder(name, cache=None, **dict(options))
-
-
-def migrate_command(
-    source: str,
-    dest: str,
-    seal_key: str | None,
-    *,
-    encoder: tuple[str | None, tuple[tuple[str, Any], ...]],
-    drop: tuple[str, ...],
-    skip_bad: bool,
-    batch: int | None,
-    as_json: bool,
-) -> None:
-    """Copy the rows of ``source`` to the index at ``dest``."""
-    with open_store(source) as store, opened(dest, seal_key, _encoder(*encoder), new=True) as index:
-        from vecveil.search.filling import fill
-
-        done = fill(store, index, drop=drop, skip_bad=skip_bad, batch=batch or BATCH, on_checked=_plan)
-    _copied(done, short_name(source), dest, as_json)
-
-
-def migrate_table_command(
-    source: str,
-    dest: str,
-    seal_key: str | None,
-    *,
-    encoder: tuple[str | None, tuple[tuple[str, Any], ...]],
-    drop: tuple[str, ...],
-    batch: int | None,
-    as_json: bool,
-    id_column: str | None,
-    **table: Any,
-) -> None:
-    """Copy the rows of the table ``source`` to the index at ``dest``."""
-    reader = read_table(source, **table)
-    with opened(dest, seal_key, _encoder(*encoder), new=True) as index:
-        from vecveil.search.filling import fill_from_table
-
-        encoded = reader.embedding_column is None
-        note(f"{reader.rows:,} rows of {reader.name}; {'their texts are encoded' if encoded else 'with vectors'}.")
-        done = fill_from_table(
-            reader, index, id_column=id_column, drop=drop, batch=batch or (ENCODED_BATCH if encoded else BATCH)
-        )
-    _copied(done, reader.name, dest, as_json)
-
-
-def _copied(done: Filling, source: str, dest: str, as_json: bool) -> None:
-    if done.skipped:
-        note(f"{done.skipped:,} bad rows are left out.")
-    note(f"{done.written:,} rows written to {short_name(dest)}; {done.rows - done.written:,} were there already.")
-    note(
-        f"Verified: count and ids of all {done.rows:,} rows; vectors, texts and metadata of {done.compared:,} rows. "
-        "Keep the key file: without it nothing opens."
-    )
-    if as_json:
-        data_json({"source": source, "dest": short_name(dest), **done.to_record()})
-
-
-def _plan(checked: SourceCheck) -> None:
-    note(f"{checked.rows:,} rows of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
-    dropped = [name for name, why in checked.withheld.items() if why == "dropped" or why.endswith("in another table")]
-    note(f"All fields are copied, encrypted. Left out: {', '.join(dropped) or 'none'}.")
-    if checked.info.metric is not None and not checked.ranks_as_cosine:
-        warn(f"the source ranks by {checked.info.metric}; a sealed index ranks by cosine.")
-
-
-def search_command(
-    location: str,
-    query: str,
-    seal_key: str,
-    *,
-    encoder: tuple[str | None, tuple[tuple[str, Any], ...]],
-    top: int,
-    candidates: int | None,
-    where: Sequence[tuple[str, str, Any]],
-    hybrid: bool,
-    as_json: bool,
-) -> None:
-    """Print the rows of the index at ``location`` that are nearest to ``query``."""
-    conditions = _conditions(where)
-    # Nothing that only the index names is loaded: without --encoder it is the built-in one, or none.
-    with opened(location, seal_key) as index:
-        if encoder[0] is None and index.noted_encoder is None:
-            raise click.UsageError("The index does not note its encoder: name it with --encoder.")
-    with opened(location, seal_key, _encoder(encoder[0] or "minilm", encoder[1])) as index:
-        try:
-            index.refresh()
-        except IncompatibleError as error:
-            if encoder[0] is None and error.code == "E-INCOMPATIBLE-ENCODER":
-                raise click.UsageError("Name the encoder of the index with --encoder: it is not minilm.") from None
-            raise
-        hits = index.read(
-            index.find(
-                query, top=top, where=conditions or None, candidates=candidates, mode="hybrid" if hybrid else "vectors"
-            )
-        )
-        if conditions and not hits.ids:
-            try:
-                index.ids(conditions)
-                note("No row matches. Each condition takes its own --where; 2024 is a number, '\"2024\"' is a text.")
-            except InvalidInputError as error:  # it names the fields
-                note(str(error))
-    show_hits(hits, as_json)
-
-
-def show_hits(hits: Ranking, as_json: bool) -> None:
-    """Print the hits of an index or of a collection, best first."""
-    names = ("id", "score", "text", "metadata")
-    rows = zip(hits.ids, hits.scores.tolist(), hits.texts, hits.metadata, strict=True)
-    found = [dict(zip(names, row, strict=True)) for row in rows]
-    if as_json:
-        data_json({"hits": found, "skipped": hits.skipped})
-        return
-    for hit in found:
-        data(f"{hit['score']:.4f}  {hit['id']}  {hit['metadata'] if hit['text'] is None else hit['text']}")
-
-
-def _conditions(where: Sequence[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
-    conditions: dict[str, dict[str, Any]] = {}
-    for field, operator, value in where:
-        of_field = conditions.setdefault(field, {})
-        if operator in _LISTED:
-            of_field.setdefault(_LISTED[operator], []).append(value)
-        elif isinstance(value, bool) or value is None:
-            raise click.UsageError(f"--where: {operator} takes a number or a text.")
-        elif _ORDERS[operator] in of_field:
-            raise click.UsageError(f"--where: {operator} is given twice for {field!r}.")
-        else:
-            of_field[_ORDERS[operator]] = value
-    return conditions
-
-
-def reseal_command(location: str, seal_key: str, as_json: bool) -> None:
-    """Renew the key of the index at ``location``."""
-    with opened(location, seal_key) as index:
-        rows = index.reseal()
-    note(f"{rows:,} rows of {short_name(location)} are renewed, under a new data key; the older keys are deleted.")
-    if as_json:
-        data_json({"database": short_name(location), "rows": rows})
-
-
-def reconcile_sources(location: str, seal_key: str | None, ids: Sequence[str]) -> Reconciliation:
-    """Compare the index at ``location`` with the ids of its sources."""
-    with opened(location, seal_key) as index:
-        from vecveil.search.filling import reconcile
-
-        return reconcile(index, ids)
-
-
-def forget_ids(location: str, seal_key: str | None, ids: Sequence[str], receipt: Path) -> Erasure:
-    """Delete the rows of ``ids`` from the index at ``location``."""
-    with opened(location, seal_key) as index:
-        from vecveil.search.filling import forget
-
-        return forget(index, ids, receipt, name=short_name(location))
 
 
 def scan_command(location: str, json_file: Path | None) -> dict[str, Any]:
@@ -241,6 +90,299 @@ def scan_command(location: str, json_file: Path | None) -> dict[str, Any]:
             if name != "index.json":
                 data(f"Not of the index: {name}")
     return seen
+
+
+SEARCH_EXAMPLE = """\b
+Example:
+  vecveil migrate chroma:db#notes chroma:db#notes-sealed -p drug.vecveil --seal-key search.keys
+  vecveil search chroma:db#notes-sealed "nausea after dinner" -p drug.vecveil --seal-key search.keys
+  vecveil search chroma:db#notes-sealed "nausea" -p drug.vecveil --seal-key search.keys --where year=2024
+  vecveil search sealed:notes/ "nausea" --seal-key search.keys --encoder minilm --where 'year>=2024' --hybrid
+"""
+
+
+@click.command("search", epilog=SEARCH_EXAMPLE)
+@click.argument("database")
+@click.argument("query")
+@click.option(
+    "-p",
+    "--protector",
+    "protector_file",
+    type=shared.PROTECTOR,
+    help="Protector file; a sealed index (sealed:) has none.",
+)
+@shared.database_seal_options
+@shared.encoder_name_options
+@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows to print.")
+@click.option(
+    "--candidates",
+    type=click.IntRange(min=1),
+    help="Rows to open and rank [default: what the protector was fitted for, or 200].",
+)
+@click.option("--map-queries", is_flag=True, help="Send the query without noise: finds more, tells the database more.")
+@click.option(
+    "--where",
+    type=shared.Condition(),
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Rows with this value in a filter field: a number, true, false or else a text ('\"2024\"' is a text). Of "
+    "sealed: any field, also with != > >= < <= (quote the condition).",
+)
+@click.option("--hybrid", is_flag=True, help="Of sealed: rank by the query's words as well.")
+@shared.json_option
+def search_command(database: str, query: str, protector_file: Path | None, as_json: bool, **options: Any) -> None:
+    """Print the rows of DATABASE whose exact vectors are nearest to QUERY.
+
+    The database proposes candidates by protected vectors; their sealed rows are opened and ranked here.
+    Of a sealed index, sealed:FOLDER or sealed:URL, nothing but encrypted segments leaves the storage, and all rows are
+    ranked here.
+    """
+    if index_place(database) is not None:
+        refuse_other_options(
+            "seal_key", "encoder", "encoder_options", "top", "candidates", "where", "hybrid", "as_json"
+        )
+        return _show(_search_index(database, query, options), as_json)
+    if protector_file is None:
+        raise click.UsageError("Missing option '-p' / '--protector'. A sealed index needs none: name it sealed:FOLDER.")
+    if options["hybrid"]:
+        raise click.UsageError("--hybrid needs a sealed index (sealed:).")
+    values: dict[str, list[Any]] = {}
+    for field, operator, value in options["where"]:
+        if operator != "=":
+            raise click.UsageError(
+                f"--where: {operator} needs a sealed index (sealed:). A database filters by equal "
+                "values only: FIELD=VALUE."
+            )
+        values.setdefault(field, []).append(value)
+    protector = load(protector_file)
+    collection = ProtectedCollection(
+        database,
+        protector,
+        options["seal_key"],
+        name=options["seal_name"],
+        candidates=options["candidates"],
+        query_noise=not options["map_queries"],
+    )
+    with collection.database:
+        # Before an encoder is loaded, which may take long.
+        collection.sealer.keys.check_protector(collection.name, protector.fingerprint, adding=False)
+        if options["encoder"] is not None or options["encoder_options"]:
+            own = dict(options["encoder_options"])
+            collection.encoder = protector.encoder_for(options["encoder"], options=own)
+        ranking = collection.search(query, top=options["top"], where=values, on_invalid="skip")
+    if ranking.skipped and not ranking.ids:
+        said = "No candidate has a sealed row that this key opens. Fill the store with `vecveil migrate --seal-key`."
+        raise SealingError(said, code="E-SEAL-OPEN", param="database")
+    if ranking.skipped:
+        note(f"{len(ranking.skipped)} candidates have no sealed row that opens with this key; they are left out.")
+    _show(ranking, as_json)
+
+
+def _search_index(location: str, query: str, options: dict[str, Any]) -> Ranking:
+    """Return the rows of the index at ``location`` that are nearest to ``query``."""
+    conditions = _conditions(options["where"])
+    # Nothing that only the index names is loaded: without --encoder it is the built-in one, or none.
+    name, seal_key = options["encoder"], options["seal_key"]
+    with opened(location, seal_key) as index:
+        if name is None and index.noted_encoder is None:
+            raise click.UsageError("The index does not note its encoder: name it with --encoder.")
+    with opened(location, seal_key, index_encoder(name or "minilm", options["encoder_options"])) as index:
+        try:
+            index.refresh()
+        except IncompatibleError as error:
+            if name is None and error.code == "E-INCOMPATIBLE-ENCODER":
+                raise click.UsageError("Name the encoder of the index with --encoder: it is not minilm.") from None
+            raise
+        hits = index.read(
+            index.find(
+                query,
+                top=options["top"],
+                where=conditions or None,
+                candidates=options["candidates"],
+                mode="hybrid" if options["hybrid"] else "vectors",
+            )
+        )
+        if conditions and not hits.ids:
+            try:
+                index.ids(conditions)
+                note("No row matches. Each condition takes its own --where; 2024 is a number, '\"2024\"' is a text.")
+            except InvalidInputError as error:  # it names the fields
+                note(str(error))
+    return hits
+
+
+def _conditions(where: Sequence[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
+    conditions: dict[str, dict[str, Any]] = {}
+    for field, operator, value in where:
+        of_field = conditions.setdefault(field, {})
+        if operator in _LISTED:
+            of_field.setdefault(_LISTED[operator], []).append(value)
+        elif isinstance(value, bool) or value is None:
+            raise click.UsageError(f"--where: {operator} takes a number or a text.")
+        elif _ORDERS[operator] in of_field:
+            raise click.UsageError(f"--where: {operator} is given twice for {field!r}.")
+        else:
+            of_field[_ORDERS[operator]] = value
+    return conditions
+
+
+def _show(hits: Ranking, as_json: bool) -> None:
+    """Print the hits of an index or of a collection, best first."""
+    names = ("id", "score", "text", "metadata")
+    rows = zip(hits.ids, hits.scores.tolist(), hits.texts, hits.metadata, strict=True)
+    found = [dict(zip(names, row, strict=True)) for row in rows]
+    if as_json:
+        data_json({"hits": found, "skipped": hits.skipped})
+        return
+    for hit in found:
+        data(f"{hit['score']:.4f}  {hit['id']}  {hit['metadata'] if hit['text'] is None else hit['text']}")
+
+
+_SHOWN = 10
+
+UNSEAL_EXAMPLE = """\b
+Examples:
+  vecveil unseal sealed.parquet --seal-key search.keys --seal-name notes -o notes.parquet
+  vecveil unseal sealed/ --seal-key search.keys --seal-name notes -o notes/ --on-invalid skip
+"""
+
+
+@click.command("unseal", epilog=UNSEAL_EXAMPLE)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("-o", "--out", type=shared.FILE, required=True, help="*.parquet, *.npy for vectors alone, or a folder.")
+@shared.file_seal_options
+@click.option(
+    "--on-invalid",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    show_default=True,
+    help="Fail at a blob that does not open, or skip its row.",
+)
+@shared.file_options
+@click.option("--force", is_flag=True, help="Replace existing files.")
+@shared.json_option
+def unseal_command(
+    inputs: tuple[str, ...], out: Path, seal_key: str, force: bool, as_json: bool, **options: Any
+) -> None:
+    """Write the exact vectors, texts and metadata of the sealed rows of INPUT: clean data.
+
+    INPUT is what `vecveil seal` wrote, or any table with ids and the column vecveil_sealed, in base64 in text formats.
+    The output has the columns id, text, metadata (JSON) and embedding. Several files, or a folder, become files of
+    the same names in a folder; files that are there are kept, so that the same command continues.
+    """
+    unsealing = Unsealing(seal_key, *(options.pop(name) for name in ("seal_name", "id_column", "on_invalid")))
+    if os.path.realpath(out) == os.path.realpath(shared.SEAL_KEY.file(seal_key)):
+        raise DataFileError(f"{out.name} is the key file. Choose another output.", param="output")
+    rows, kept = 0, 0
+    skipped: list[str] = []
+    for source, target in _targets(inputs, out, options["format"]):
+        if target != out and target.exists() and not force:
+            kept += 1
+            continue
+        check_output(target, overwrite=force, source=source if isinstance(source, str) else None)
+        written, left_out = unsealing.file(source, target, overwrite=force, **options)
+        rows, skipped = rows + written, skipped + left_out
+    note(f"{rows:,} rows opened. Wrote {out}, which holds clean vectors and texts.")
+    if kept:
+        note(f"{kept:,} files were there already.")
+    if skipped:
+        more = " ..." if len(skipped) > _SHOWN else ""
+        warn(f"{len(skipped):,} rows did not open and are left out: {', '.join(skipped[:_SHOWN])}{more}")
+    if as_json:
+        data_json({"output": str(out), "rows": rows, "skipped": skipped})
+
+
+def _targets(inputs: tuple[str, ...], out: Path, format: str | None) -> list[tuple[str | InputFile, Path]]:
+    """Return each input file with its output."""
+    if out.suffix and not out.is_dir():
+        if len(inputs) > 1 or os.path.isdir(inputs[0]):
+            raise click.UsageError("Several files are opened into a folder: give --out a name without a suffix.")
+        return [(inputs[0], out)]
+    files = list_files(inputs, {}, format=format)
+    if any(Folder(str(out)).holds(file.url) for file in files):
+        raise click.UsageError("--out must be another folder than that of the inputs.")
+    targets = [out / f"{file.name.split('.')[0]}.parquet" for file in files]
+    if len(set(targets)) < len(targets):
+        raise click.UsageError("Two inputs have one name: open them into different folders.")
+    make_folders(out)
+    return [(open_input(file, {}, format=format), target) for file, target in zip(files, targets, strict=True)]
+
+
+RESEAL_EXAMPLE = """\b
+Example:
+  vecveil reseal chroma:db#notes-sealed --seal-key search.keys
+  vecveil reseal sealed:notes/ --seal-key search.keys
+"""
+
+
+REPROTECT_EXAMPLE = """\b
+Example:
+  vecveil reprotect chroma:db#notes-sealed -p stronger.vecveil --seal-key search.keys
+"""
+
+
+@click.command("reseal", epilog=RESEAL_EXAMPLE)
+@click.argument("database")
+@shared.database_seal_options
+@click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per write.")
+@shared.json_option
+def reseal_command(database: str, seal_key: str, seal_name: str | None, batch: int, as_json: bool) -> None:
+    """Seal every row of DATABASE under a new data key, and delete the older keys.
+
+    Searches go on meanwhile; stop programs that write. Protected vectors stay as they are. After an interruption the
+    same command continues. Backups of DATABASE from before open only with a backup of the key file from before.
+    """
+    if index_place(database) is not None:
+        refuse_other_options("seal_key", "as_json")
+        with opened(database, seal_key) as index:
+            rows = index.reseal()
+        note(f"{rows:,} rows of {short_name(database)} are renewed, under a new data key; the older keys are deleted.")
+        if as_json:
+            data_json({"database": short_name(database), "rows": rows})
+        return
+    _renew(database, seal_key, seal_name, lambda collection: collection.reseal(batch=batch), as_json)
+
+
+@click.command("reprotect", epilog=REPROTECT_EXAMPLE)
+@click.argument("database")
+@click.option(
+    "-p", "--protector", "protector_file", type=shared.PROTECTOR, required=True, help="The new protector file."
+)
+@shared.database_seal_options
+@shared.named_options
+@click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per write.")
+@shared.json_option
+def reprotect_command(
+    database: str, protector_file: Path, seal_key: str, seal_name: str | None, batch: int, as_json: bool, **options: Any
+) -> None:
+    """Draw the protected vectors of DATABASE anew with another protector, from its sealed rows.
+
+    For another concept or strength. The rows are sealed under a new key meanwhile, and searches fail until all are
+    done; after an interruption the same command continues. Whoever keeps the former vectors has two draws of each row.
+    """
+    if index_place(database) is not None:
+        raise click.UsageError("A sealed index has no protected vectors to draw anew; `vecveil reseal` renews its key.")
+    release = Release.of(options, noise=True)
+    protector = load(protector_file)
+    with release.ledger() as ledger:
+        policy = ReleasePolicy(protector, key=release.key(), ledger=ledger)
+        _renew(database, seal_key, seal_name, lambda collection: collection.reprotect(policy, batch=batch), as_json)
+
+
+def _renew(
+    database: str, seal_key: str, seal_name: str | None, work: Callable[[ProtectedCollection], int], as_json: bool
+) -> None:
+    collection = ProtectedCollection(database, None, seal_key, name=seal_name)
+    with collection.database:
+        rows = work(collection)
+    renewed = (
+        f"{rows:,} rows of {short_name(database)} are renewed, under a new data key"
+        if rows
+        else f"Every row of {short_name(database)} was renewed already"
+    )
+    note(f"{renewed}; the older keys are deleted.")
+    if as_json:
+        data_json({"database": short_name(database), "collection": collection.name, "rows": rows})
 
 
 @click.command(
@@ -292,7 +434,7 @@ def reencode_command(
     if encoder is None:
         raise click.UsageError("Name the new encoder with --encoder.")
     with opened(index, seal_key) as one:
-        new = _encoder(encoder, encoder_options)
+        new = index_encoder(encoder, encoder_options)
         assert new is not None
         rows = one.reencode(new)
     note(f"{rows:,} rows of {short_name(index)} have vectors of {new.name}. Name it with --encoder in searches.")

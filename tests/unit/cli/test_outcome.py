@@ -86,8 +86,7 @@ def test_debugging_shows_what_a_database_said(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("silent", "line"),
-    [(0.0, r"vecveil: fit: Encoding [1-4] of 5 texts\n"), (2.0, "vecveil: fit: Reading notes.csv\n")],
+    ("silent", "line"), [(0.0, r"vecveil: fit: Encoding [1-4] of 5 texts\n"), (2.0, r"vecveil: fit: Reading n.csv\n")]
 )
 def test_a_long_command_says_what_it_does_where_no_bar_can_move(silent: float, line: str) -> None:
     code = (
