@@ -9,8 +9,9 @@ import click
 
 from vecveil.cli import options as shared
 from vecveil.cli.output import as_typed, block, data_json, note, writing
-from vecveil.cli.tables import TableOptions
-from vecveil.demo.job import DEMO_TARGET_UTILITY, run_demo
+from vecveil.cli.tables import TableOptions, load_encoder_named
+from vecveil.demo.job import DEMO_TARGET_UTILITY, OwnTexts, run_demo
+from vecveil.encoders import TextEncoder
 
 EXAMPLE = """\b
 Examples:
@@ -53,19 +54,25 @@ def command(
         raise click.UsageError("Give --input and --concept together, or neither.")
     if input is None and (form.text_column or form.format or form.delimiter or options["group_column"]):
         raise click.UsageError("Options that describe a table need --input.")
+    own = None
+    if input is not None and concept is not None:
+        own = OwnTexts(input, concept, options["group_column"], vars(form))
+
+    def encoder() -> TextEncoder:
+        loaded = load_encoder_named(options, default="minilm")
+        assert loaded is not None
+        return loaded
+
     with writing(out):
         result = run_demo(
             out,
-            input=input,
-            concept_file=concept,
-            table=vars(form),
-            encoder=options.pop("encoder") or "minilm",
-            encoder_options=dict(options.pop("encoder_options")),
-            precision=options.pop("precision") or "auto",
+            own=own,
+            encoder=encoder,
             target_utility=target_utility or DEMO_TARGET_UTILITY,
+            seed=options["seed"],
+            force=options["force"],
             command=as_typed(),
             say=note,
-            **options,
         )
     if as_json:
         data_json(result.to_record())

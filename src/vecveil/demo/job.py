@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from vecveil.data import TableReader, open_writer, read_table, read_texts
 from vecveil.data.columns import is_plain
 from vecveil.data.reading import EMBEDDING
 from vecveil.demo.corpus import CONCEPT_FILE, NOTES_FILE
-from vecveil.encoders import load_encoder
+from vecveil.encoders import TextEncoder, load_encoder
 from vecveil.errors import ConceptError, DataFileError
 from vecveil.io import PUBLIC, make_folders, write_text
 from vecveil.metrics import SealedSearchTask, UtilityTask
@@ -36,11 +36,31 @@ from vecveil.version import __version__
 DEMO_TARGET_UTILITY = 0.8
 FILES = ("protected.parquet", "protector.vecveil", "audit.json", "audit.html")
 MANIFEST = ".written-by-vecveil-demo.json"
+BUNDLED = 2_400
+"""Bundled notes that the demo uses, so that it takes less than a minute on two cores."""
 STEPS = 5
 MIN_GROUPS = 40
 CANDIDATES = 200
 LEFT_OUT = ("ensemble", "kernel-further", "network", "substitution")
 """Attacks of an audit that the demo leaves out: the longest, of which none decides its verdict."""
+
+
+@dataclass(frozen=True)
+class OwnTexts:
+    """The user's table, what to hide in it, and how to read it.
+
+    Attributes:
+        group_column: column of ids of texts that belong together.
+        table: further arguments of `vecveil.data.read_table`.
+    """
+
+    input: Path
+    concept_file: Path
+    group_column: str | None = None
+    table: Mapping[str, Any] = field(default_factory=dict)
+
+
+BUNDLED_NOTES = OwnTexts(NOTES_FILE, CONCEPT_FILE, table={"text_column": "text"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,14 +134,8 @@ class DemoResult:
 def run_demo(
     folder: Path,
     *,
-    input: Path | None = None,
-    concept_file: Path | None = None,
-    group_column: str | None = None,
-    table: dict[str, Any] | None = None,
-    encoder: str = "minilm",
-    encoder_options: Mapping[str, Any] | None = None,
-    precision: str = "auto",
-    cache: bool = True,
+    own: OwnTexts | None = None,
+    encoder: Callable[[], TextEncoder] | None = None,
     target_utility: float = DEMO_TARGET_UTILITY,
     seed: int = 0,
     force: bool = False,
@@ -134,9 +148,8 @@ def run_demo(
     files appear together when everything has succeeded, and none otherwise.
 
     Args:
-        input: the user's table; None takes the bundled synthetic notes.
-        concept_file: what to hide; needed with ``input``.
-        table: further arguments of `vecveil.data.read_table`.
+        own: None takes the bundled synthetic notes.
+        encoder: loads the encoder, after the texts are checked; None takes minilm.
         force: replace files of these names that an earlier demo did not write.
         say: gets one line for each step.
 
@@ -146,15 +159,15 @@ def run_demo(
     """
     started = time.perf_counter()
     check_folder(folder, force=force)
-    form = {"text_column": "text"} if input is None else table or {}
-    source = NOTES_FILE if input is None else input
-    kind = "the bundled synthetic notes" if input is None else source.name
-    say(f"1/{STEPS} Reading {kind}")
-    concept = Concept.from_file(CONCEPT_FILE if concept_file is None else concept_file)
+    used = own or BUNDLED_NOTES
+    source, group_column = used.input, used.group_column
+    say(f"1/{STEPS} Reading {'the bundled synthetic notes' if own is None else source.name}")
+    concept = Concept.from_file(used.concept_file)
     concept.require_spans("demo")
-    reader = read_table(source, columns=[], **form)
+    reader = read_table(source, columns=[], **used.table)
     extra = [*concept.columns, *([] if group_column is None else [group_column])]
-    rows = read_texts(source, columns=list(dict.fromkeys(extra)), **form)
+    limit = BUNDLED if own is None else None
+    rows = read_texts(source, columns=list(dict.fromkeys(extra)), limit=limit, **used.table)
     texts = rows.texts
     groups = None if group_column is None else rows.columns[group_column]
     ids = text_groups(texts, groups)
@@ -190,10 +203,10 @@ def run_demo(
 
     counted = f"{len(half):,} of {len(texts):,} texts"
     say(f"2/{STEPS} Learning the concept {concept.name!r} from {counted}")
-    model = load_encoder(encoder, precision=precision, cache="default" if cache else None, **encoder_options or {})
+    model = load_encoder("minilm") if encoder is None else encoder()
     fit_texts, fit_concept = part(half.tolist())
     protector = fit(fit_texts, fit_concept, model, target_utility=target_utility, seed=seed)
-    say(f"3/{STEPS} Encoding the other {len(other):,} with {encoder}")
+    say(f"3/{STEPS} Encoding the other {len(other):,} with {model.name}")
     X = model.encode(texts)
     with staging(folder) as draft:
         say(f"4/{STEPS} Protecting all {len(texts):,} vectors")
@@ -215,7 +228,7 @@ def run_demo(
         )
         result.save(draft / FILES[2])
         result.to_html(draft / FILES[3])
-    return DemoResult(result, folder, len(texts), input is None, time.perf_counter() - started)
+    return DemoResult(result, folder, len(texts), own is None, time.perf_counter() - started)
 
 
 def _search_tasks(X: Embeddings) -> list[UtilityTask]:
@@ -230,12 +243,13 @@ def _write_protected(
     """Write the vectors with the plain columns: no text, no spans, nothing nested, no vectors."""
     types = {name: kind for name, kind in reader.types.items() if name not in {*private, EMBEDDING} and is_plain(kind)}
     metadata = metadata_of(protector, None, noise=True)
-    selected, total = reader.select(tuple(types), vectors=False), -(-reader.rows // reader.chunk_rows)
-    chunks = progress(selected, "Protecting", total=total, unit="chunk")
+    chunks = progress(reader.select(tuple(types), vectors=False), "Protecting", unit="chunk")
     with open_writer(path, types=types, metadata=metadata) as writer:
         for chunk in chunks:
             clean = X[chunk.first_row : chunk.first_row + chunk.rows]
-            writer.write(protector.protect(clean), chunk.columns)
+            if len(clean):  # the bundled notes are not all used
+                columns = {name: values[: len(clean)] for name, values in chunk.columns.items()}
+                writer.write(protector.protect(clean), columns)
 
 
 def check_folder(folder: Path, *, force: bool) -> None:

@@ -35,12 +35,12 @@ def test_what_needs_pairs_is_refused_for_labels_before_the_encoder_is_loaded(
 
 
 def test_the_demo_refuses_it_as_well(tmp_path: Path) -> None:
-    from vecveil.demo.job import run_demo
+    from vecveil.demo.job import OwnTexts, run_demo
 
     (tmp_path / "c.yaml").write_text("name: topic\nlabels_column: topic\n")
     (tmp_path / "t.csv").write_text("text,topic\n" + "a text,sad\n" * 30)
     with raises("E-CONCEPT", "concept"):
-        run_demo(tmp_path / "o", input=tmp_path / "t.csv", concept_file=tmp_path / "c.yaml")
+        run_demo(tmp_path / "o", own=OwnTexts(tmp_path / "t.csv", tmp_path / "c.yaml"))
     assert not (tmp_path / "o").exists()
 
 
