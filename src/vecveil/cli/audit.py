@@ -79,20 +79,16 @@ attack_options = shared.stacked(
         metavar="FOLDER",
         help="Language model of the zero-shot attack [default: trigrams of the texts].",
     ),
-    click.option(
-        "--attacker-texts",
-        type=shared.FILE,
-        help="Texts that an attacker has besides, to learn from: one a line, or a table.",
+    shared.file_option(
+        "--attacker-texts", help="Texts that an attacker has besides, to learn from: one a line, or a table."
     ),
     click.option("--device", default="auto", show_default=True, help="Device of trained attacks: auto, cpu, cuda."),
-    click.option(
+    shared.count_option(
         "--min-token-count",
-        type=click.IntRange(min=1),
         help="Attack words that at least so many training texts have [default: 15; 10 or 5 if words are few].",
     ),
-    click.option(
+    shared.file_option(
         "--work",
-        type=shared.FILE,
         metavar="FOLDER",
         help="Folder of finished attacks, from which the same command continues [default: beside the embedding cache].",
     ),
@@ -106,10 +102,8 @@ gate_options = shared.stacked(
         metavar="PERCENT",
         help="Exit with code 3 if an attack recovers more of the concept's words.",
     ),
-    click.option(
-        "--baseline",
-        type=shared.FILE,
-        help="Record of an earlier audit of the same concept, kind and tier, for --fail-if-worse-by.",
+    shared.file_option(
+        "--baseline", help="Record of an earlier audit of the same concept, kind and tier, for --fail-if-worse-by."
     ),
     click.option(
         "--fail-if-worse-by",
@@ -119,19 +113,15 @@ gate_options = shared.stacked(
         "out.",
     ),
 )
+SECTIONS = {
+    "What is audited": "--protector --concept --vectors --store --id-column --seal-key",
+    "Texts": "--text-column --group-column --encoder",
+    "Attacks": "--tier --limit",
+    "Output": "--json --html",
+}
 
 
-@click.command(
-    "audit",
-    epilog=EXAMPLE,
-    cls=shared.Sections,
-    sections={
-        "What is audited": "--protector --concept --vectors --store --id-column --seal-key",
-        "Texts": "--text-column --group-column --encoder",
-        "Attacks": "--tier --limit",
-        "Output": "--json --html",
-    },
-)
+@shared.command("audit", EXAMPLE, SECTIONS)
 @click.argument("input", type=shared.FILE, required=False)
 @click.option(
     "-p",
@@ -140,15 +130,10 @@ gate_options = shared.stacked(
     type=shared.PROTECTOR,
     help="Protector file; without it the vectors given are audited as a store.",
 )
-@click.option(
-    "--concept",
-    type=shared.FILE,
-    help="Concept file (YAML) [default with a sealed index: frequent words of its texts].",
-)
-@click.option(
+@shared.file_option("--concept", help="Concept file (YAML) [default with a sealed index: frequent words of its texts].")
+@shared.file_option(
     "--vectors",
     "vectors_file",
-    type=shared.FILE,
     help="The store: .npy, or Parquet with a vector column [default: the vectors in INPUT].",
 )
 @click.option("--row-column", metavar="NAME", help="Column of INPUT with the row (from 0) of each text in --vectors.")
@@ -167,23 +152,17 @@ gate_options = shared.stacked(
     help="Column of INPUT with the id of each text in --store. Without it, -p takes the texts as queries: audit"
     " what --store sees of them.",
 )
-@click.option(
-    "--candidates",
-    type=click.IntRange(min=1),
-    help="Rows that a query fetches from --store [default: those the protector was fitted for, or 200].",
+@shared.count_option(
+    "--candidates", help="Rows that a query fetches from --store [default: those the protector was fitted for, or 200]."
 )
-@click.option(
+@shared.file_option(
     "--query-log",
-    type=shared.FILE,
     help="With --id-column: JSON lines of the ids that each query fetched, to attack rows that are fetched together.",
 )
 @click.option("--map-queries", is_flag=True, help="The queries are sent to --store without noise.")
 @shared.report_options
-@click.option(
-    "--pack",
-    type=shared.FILE,
-    metavar="FOLDER",
-    help="Write a review pack: summary, report, record, hashes, versions, control mapping.",
+@shared.file_option(
+    "--pack", metavar="FOLDER", help="Write a review pack: summary, report, record, hashes, versions, control mapping."
 )
 @gate_options
 @shared.table_options
@@ -196,7 +175,7 @@ gate_options = shared.stacked(
     metavar="NAME",
     help="Column of the persons that the texts are about, as --group-column; reports the leakage of each.",
 )
-@click.option("--limit", type=click.IntRange(min=2), help="Read at most this many rows.")
+@shared.count_option("--limit", least=2, help="Read at most this many rows.")
 @shared.task_options
 @shared.encoder_options
 @attack_options

@@ -18,25 +18,21 @@ Examples:
   vecveil demo
   vecveil demo --input notes.csv --text-column text --concept concept.yaml
 """
+SECTIONS = {
+    "Your own texts": "--input --text-column --concept --group-column --encoder",
+    "Run": "--target-utility --seed",
+    "Output": "--out --force --json",
+}
 
 
-@click.command(
-    "demo",
-    epilog=EXAMPLE,
-    cls=shared.Sections,
-    sections={
-        "Your own texts": "--input --text-column --concept --group-column --encoder",
-        "Run": "--target-utility --seed",
-        "Output": "--out --force --json",
-    },
-)
-@click.option("--input", type=shared.FILE, help="Your own texts [default: the bundled synthetic notes].")
+@shared.command("demo", EXAMPLE, SECTIONS)
+@shared.file_option("--input", help="Your own texts [default: the bundled synthetic notes].")
 @shared.table_options
-@click.option("--concept", type=shared.FILE, help="Concept file (YAML) for your own texts.")
+@shared.file_option("--concept", help="Concept file (YAML) for your own texts.")
 @click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
 @shared.encoder_options
 @click.option("--target-utility", type=shared.SHARE, help="Share of the similarity to keep.")
-@click.option("--out", type=shared.FILE, default=Path("vecveil-demo"), show_default=True, help="Folder to write.")
+@shared.file_option("--out", default=Path("vecveil-demo"), show_default=True, help="Folder to write.")
 @shared.seed_option
 @click.option("--force", is_flag=True, help="Replace files of these names that the demo did not write.")
 @shared.json_option

@@ -98,21 +98,20 @@ def spec(name: str) -> None:
 
 @command.command("run", epilog=RUN_EXAMPLE)
 @click.argument("name", metavar="NAME|FILE|all")
-@click.option("--data", type=shared.FILE, required=True, help="Folder with the data sets.")
-@click.option("--out", type=shared.FILE, required=True, help="Folder of the records.")
+@shared.file_option("--data", required=True, help="Folder with the data sets.")
+@shared.file_option("--out", required=True, help="Folder of the records.")
 @click.option("--quick", is_flag=True, help="Coarse run: minutes in place of an hour.")
-@click.option("--seeds", type=click.IntRange(min=1), help="Seeds, in place of the specification's.")
-@click.option("--workers", type=click.IntRange(min=0), help="Processes [default: cores, at most 4].")
+@shared.count_option("--seeds", help="Seeds, in place of the specification's.")
+@shared.count_option("--workers", least=0, help="Processes [default: cores, at most 4].")
 @click.option(
     "--resume/--fresh",
     default=True,
     show_default=True,
     help="Continue with the records in --out, or measure everything again.",
 )
-@click.option(
+@shared.file_option(
     "--method",
     "methods",
-    type=shared.FILE,
     multiple=True,
     metavar="FILE",
     help="File of your own method for the experiment benchmark; its code runs. May be repeated.",
@@ -160,7 +159,7 @@ def run(name: str, data: Path, out: Path, workers: int | None, as_json: bool, **
 
 @command.command("table", epilog=TABLE_EXAMPLE)
 @click.argument("name", metavar="NAME|FILE|all")
-@click.option("--out", type=shared.FILE, required=True, help="Folder of the records.")
+@shared.file_option("--out", required=True, help="Folder of the records.")
 @click.option(
     "--format",
     "form",
@@ -169,8 +168,8 @@ def run(name: str, data: Path, out: Path, workers: int | None, as_json: bool, **
     show_default=True,
     help="Format of the output.",
 )
-@click.option("--html", "html_file", type=shared.FILE, help="Also draw tables and figures in this HTML file.")
-@click.option("--to", "folder", type=shared.FILE, help="Write NAME.SUFFIX to this folder, print nothing.")
+@shared.file_option("--html", "html_file", help="Also draw tables and figures in this HTML file.")
+@shared.file_option("--to", "folder", help="Write NAME.SUFFIX to this folder, print nothing.")
 @shared.json_option
 def table(name: str, out: Path, form: str, html_file: Path | None, folder: Path | None, as_json: bool) -> None:
     """Show what the last run of an experiment in --out measured, or of all that were run there."""

@@ -95,9 +95,8 @@ settings = shared.stacked(
         metavar="COLUMN",
         help="Column of a task's classes: erase nothing that correlates with them (subspace).",
     ),
-    click.option(
+    shared.count_option(
         "--min-texts",
-        type=click.IntRange(min=1),
         default=MIN_PAIRS,
         show_default=True,
         help="Fewest texts that must hold the concept; at least 20 for methods that change vectors.",
@@ -109,9 +108,7 @@ settings = shared.stacked(
         help="Before encoding, replace what the detector finds: by its type, nothing, or another member. For unlisted"
         " words under sealed search.",
     ),
-    click.option(
-        "--detector", type=shared.FILE, help="Concept file of what --rewrite rewrites [default: that of --concept]."
-    ),
+    shared.file_option("--detector", help="Concept file of what --rewrite rewrites [default: that of --concept]."),
     click.option(
         "--hypernym",
         "hypernyms",
@@ -125,40 +122,34 @@ settings = shared.stacked(
         metavar="SOURCE",
         help="Key file or env:NAME for --rewrite surrogate; only named when saved.",
     ),
-    click.option("--background", type=shared.FILE, help="Vectors of ordinary texts (.npy), with --positive."),
-    click.option("--labels", type=shared.FILE, help="0/1 array (.npy): which concept words each positive row holds."),
+    shared.file_option("--background", help="Vectors of ordinary texts (.npy), with --positive."),
+    shared.file_option("--labels", help="0/1 array (.npy): which concept words each positive row holds."),
     shared.other_task_options,
     shared.file_options,
     shared.encoder_settings,
 )
+SECTIONS = {
+    "What to hide": "--text-column --concept --encoder",
+    "What the vectors are for, and how much of it to keep": "--target-utility --candidates --collection-size",
+    "Design and output": "--method --out --json",
+}
 
 
-@click.command(
-    "fit",
-    epilog=EXAMPLE,
-    cls=shared.Sections,
-    sections={
-        "What to hide": "--text-column --concept --encoder",
-        "What the vectors are for, and how much of it to keep": "--target-utility --candidates --collection-size",
-        "Design and output": "--method --out --json",
-    },
-    settings=settings,
-)
+@shared.command("fit", EXAMPLE, SECTIONS, settings=settings)
 @click.argument("input", type=shared.FILE, required=False)
 @shared.text_column_option
-@click.option("--concept", type=shared.FILE, help="Concept file (YAML): what to hide.")
+@shared.file_option("--concept", help="Concept file (YAML): what to hide.")
 @click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
 @shared.encoder_option
-@click.option("--positive", type=shared.FILE, help="Vectors with the concept (.npy), instead of INPUT.")
-@click.option("--negative", type=shared.FILE, help="The same texts without it; row i belongs to row i.")
-@click.option(
+@shared.file_option("--positive", help="Vectors with the concept (.npy), instead of INPUT.")
+@shared.file_option("--negative", help="The same texts without it; row i belongs to row i.")
+@shared.file_option(
     "--from",
     "frontier_folder",
-    type=shared.FILE,
     metavar="FOLDER",
     help="Fit a design of `vecveil frontier`, with its concept, encoder and table options.",
 )
-@click.option("--point", type=click.IntRange(min=1), help="Number of the design [default: the recommended one].")
+@shared.count_option("--point", help="Number of the design [default: the recommended one].")
 @click.option("--method", default="subspace", show_default=True, callback=_method, help="See `vecveil methods`.")
 @click.option("--target-utility", type=shared.SHARE, help="Share of the utility to keep; finds the noise.")
 @click.option("--epsilon", type=shared.POSITIVE, help="ε per unit of the noise's norm.")
@@ -170,12 +161,8 @@ settings = shared.stacked(
     "--candidates, else similarity].",
 )
 @shared.retrieval_option
-@click.option(
-    "--candidates", type=click.IntRange(min=10), help="Rows that a sealed search opens and ranks; with --retrieval too."
-)
-@click.option(
-    "--collection-size", type=click.IntRange(min=10), help="Rows of the collection to come, with --candidates."
-)
+@shared.count_option("--candidates", least=10, help="Rows that a sealed search opens and ranks; with --retrieval too.")
+@shared.count_option("--collection-size", least=10, help="Rows of the collection to come, with --candidates.")
 @click.option(
     "--option",
     "method_options",
@@ -189,7 +176,7 @@ settings = shared.stacked(
     help="Write a protector for sealed search that leaves an attacker nearly what clean vectors tell.",
 )
 @shared.seed_option
-@click.option("-o", "--out", type=shared.FILE, required=True, help="Protector file to write.")
+@shared.file_option("-o", "--out", required=True, help="Protector file to write.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.option("-v", "--verbose", is_flag=True, help="Print all figures of the fit, and the guarantee.")
 @shared.json_option

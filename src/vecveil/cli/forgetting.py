@@ -57,7 +57,7 @@ blobs_option = click.option(
 @ids_option
 @blobs_option
 @click.option("--seal-key", type=shared.SEAL_KEY, help="Key file of a sealed index (sealed:), or env:NAME:FILE.")
-@click.option("-o", "--out", type=shared.FILE, help="Write the ids whose source is gone to this file, for forget.")
+@shared.file_option("-o", "--out", help="Write the ids whose source is gone to this file, for forget.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @shared.json_option
 def reconcile_command(
@@ -116,7 +116,7 @@ def reconcile_command(
 @click.command("forget", epilog=FORGET_EXAMPLE)
 @click.argument("database")
 @ids_option
-@click.option("--receipt", "receipt_file", type=shared.FILE, required=True, help="Receipt (JSON) to write.")
+@shared.file_option("--receipt", "receipt_file", required=True, help="Receipt (JSON) to write.")
 @blobs_option
 @click.option(
     "--seal-key",
@@ -124,9 +124,9 @@ def reconcile_command(
     help="Key file of the sealed rows, or env:NAME:FILE: their texts name the cached embeddings.",
 )
 @click.option("--seal-name", metavar="NAME", help="Name in the key file [default: the location of DATABASE].")
-@click.option("--texts", "texts_file", type=shared.FILE, help="Texts of the ids, one a line, to delete from the cache.")
-@click.option("--cache-folder", type=shared.FILE, help="Folder of the embedding cache [default: that of this user].")
-@click.option("--ledger", "ledger_file", type=shared.FILE, help="Ledger of releases; it is read and keeps its counts.")
+@shared.file_option("--texts", "texts_file", help="Texts of the ids, one a line, to delete from the cache.")
+@shared.file_option("--cache-folder", help="Folder of the embedding cache [default: that of this user].")
+@shared.file_option("--ledger", "ledger_file", help="Ledger of releases; it is read and keeps its counts.")
 @click.option(
     "--compact/--no-compact",
     default=True,

@@ -28,41 +28,32 @@ Examples:
   vecveil fit notes.csv --from frontier/ --point 7 -o drug.vecveil
   vecveil frontier notes.csv --concept concept.yaml --out frontier/ --at-least-search 0.98
 """
+SECTIONS = {
+    "Texts": "--text-column --concept --group-column --encoder",
+    "Search": "--retrieval --candidates --collection-size --store-alone",
+    "Choice of a point": "--at-most-leak --at-least-search",
+    "Output": "--out --json",
+}
 
 
-@click.command(
-    "frontier",
-    epilog=EXAMPLE,
-    cls=shared.Sections,
-    sections={
-        "Texts": "--text-column --concept --group-column --encoder",
-        "Search": "--retrieval --candidates --collection-size --store-alone",
-        "Choice of a point": "--at-most-leak --at-least-search",
-        "Output": "--out --json",
-    },
-)
+@shared.command("frontier", EXAMPLE, SECTIONS)
 @click.argument("input", type=shared.FILE)
 @shared.table_options
-@click.option("--concept", type=shared.FILE, required=True, help="Concept file (YAML): what to hide.")
-@click.option(
-    "--out", type=shared.FILE, metavar="FOLDER", required=True, help="Folder to write; an unfinished one is continued."
-)
+@shared.file_option("--concept", required=True, help="Concept file (YAML): what to hide.")
+@shared.file_option("--out", metavar="FOLDER", required=True, help="Folder to write; an unfinished one is continued.")
 @click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
 @shared.long_texts_option
-@click.option(
+@shared.file_option(
     "--retrieval",
-    type=shared.FILE,
     metavar="FOLDER",
     help="Judged queries in BEIR layout: search is their nDCG@10 [default: recall@10 of the nearest texts].",
 )
-@click.option(
-    "--collection-size",
-    type=click.IntRange(min=10),
-    help="Rows of the collection to come [default: the texts, or the judged documents].",
+@shared.count_option(
+    "--collection-size", least=10, help="Rows of the collection to come [default: the texts, or the judged documents]."
 )
-@click.option(
+@shared.count_option(
     "--candidates",
-    type=click.IntRange(min=10),
+    least=10,
     multiple=True,
     metavar="NUMBER",
     help="Rows that a sealed search ranks exactly; may be repeated [default: 100, 200 and 500].",

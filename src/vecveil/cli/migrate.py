@@ -44,19 +44,15 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 """
 BATCH, ENCODED_BATCH = 20_000, 2_000  # into a sealed index
 _TABLE = ("text_column", "id_column", "embedding_column", "format", "encoding", "delimiter")
+SECTIONS = {
+    "Protection": "--protector --encoder --seal-key --filter-field",
+    "Fields": "--keep-text --keep --drop",
+    "Table": "--text-column --id-column --embedding-column",
+    "Run": "--skip-bad --verify-only --json",
+}
 
 
-@click.command(
-    "migrate",
-    epilog=EXAMPLE,
-    cls=shared.Sections,
-    sections={
-        "Protection": "--protector --encoder --seal-key --filter-field",
-        "Fields": "--keep-text --keep --drop",
-        "Table": "--text-column --id-column --embedding-column",
-        "Run": "--skip-bad --verify-only --json",
-    },
-)
+@shared.command("migrate", EXAMPLE, SECTIONS)
 @click.argument("source")
 @click.argument("dest")
 @click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR, help="Protector file.")
@@ -70,8 +66,8 @@ _TABLE = ("text_column", "id_column", "embedding_column", "format", "encoding", 
     help="Also write exact vectors and all fields, sealed under this key file or env:NAME:FILE.",
 )
 @shared.filter_field_option
-@click.option("--batch", type=click.IntRange(min=1), help="Rows per write [default: 1,000; into sealed: 20,000].")
-@click.option("--state", "state_file", type=shared.FILE, help="Progress file [default: beside DEST].")
+@shared.count_option("--batch", help="Rows per write [default: 1,000; into sealed: 20,000].")
+@shared.file_option("--state", "state_file", help="Progress file [default: beside DEST].")
 @click.option("--verify-only", is_flag=True, help="Verify a finished copy again.")
 @click.option("--yes", is_flag=True, help="Copy also with a protector of which the fit said that it is not ready.")
 @click.option("--id-column", metavar="NAME", help="Column of the ids [default: id, or the numbers of the rows].")

@@ -292,6 +292,11 @@ class Sections(click.Command):
                     formatter.write_dl(records)
 
 
+def command(name: str, example: str, sections: Mapping[str, str], **more: Any) -> Callable[[Any], Sections]:
+    """Return the decorator of a command whose help has ``sections``; see `Sections`."""
+    return click.command(name, epilog=example, cls=Sections, sections=sections, **more)
+
+
 # Options in messages -----------------------------------------------------------------------------
 
 _ALIASES = {
@@ -403,14 +408,18 @@ def _limit_memory(context: click.Context, parameter: click.Parameter, value: int
     context.call_on_close(lambda: memory_limit.reset(token))
 
 
-def _file(*names: str, help: str) -> Callable[[F], F]:
-    return click.option(*names, type=FILE, help=help)
+def file_option(*names: str, **settings: Any) -> Callable[[F], F]:
+    """Return an option for the path of a file or folder."""
+    return click.option(*names, type=FILE, **settings)
+
+
+def count_option(*names: str, least: int = 1, **settings: Any) -> Callable[[F], F]:
+    """Return an option for a whole number of at least ``least``."""
+    return click.option(*names, type=click.IntRange(min=least), **settings)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
-seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Makes the run repeatable."
-)
+seed_option = count_option("--seed", least=0, default=0, show_default=True, help="Makes the run repeatable.")
 file_options = stacked(
     click.option(
         "--format",
@@ -463,18 +472,12 @@ encoder_settings = stacked(
     ),
 )
 encoder_options = stacked(encoder_option, encoder_settings)
-retrieval_option = click.option(
-    "--retrieval",
-    type=FILE,
-    metavar="FOLDER",
-    help="Retrieval in BEIR layout: corpus.jsonl[.gz], queries.jsonl[.gz], qrels.tsv.",
+retrieval_option = file_option(
+    "--retrieval", metavar="FOLDER", help="Retrieval in BEIR layout: corpus.jsonl[.gz], queries.jsonl[.gz], qrels.tsv."
 )
 other_task_options = stacked(
-    click.option(
-        "--sts",
-        type=FILE,
-        metavar="FILE",
-        help="Scored sentence pairs: a table with the columns sentence1, sentence2, score.",
+    file_option(
+        "--sts", metavar="FILE", help="Scored sentence pairs: a table with the columns sentence1, sentence2, score."
     ),
     click.option(
         "--label-column", metavar="NAME", help="Column of INPUT with the class of each text (classification)."
@@ -482,9 +485,9 @@ other_task_options = stacked(
 )
 task_options = stacked(retrieval_option, other_task_options)
 page_options = stacked(
-    _file("--html", "html_file", help="Write the report page to this file."),
-    _file("--md", "md_file", help="Write the report as Markdown to this file."),
-    _file("--csv", "csv_file", help="Write every figure to this CSV file."),
+    file_option("--html", "html_file", help="Write the report page to this file."),
+    file_option("--md", "md_file", help="Write the report as Markdown to this file."),
+    file_option("--csv", "csv_file", help="Write every figure to this CSV file."),
     click.option("--show-terms", is_flag=True, help="Write the concept's words into record and reports."),
     click.option(
         "--show-reconstructions",
@@ -492,7 +495,9 @@ page_options = stacked(
         help="Write reconstructed texts beside the originals into record and reports (tier full).",
     ),
 )
-report_options = stacked(_file("--json", "json_file", help="Write the record to this file; - is stdout."), page_options)
+report_options = stacked(
+    file_option("--json", "json_file", help="Write the record to this file; - is stdout."), page_options
+)
 long_texts_option = click.option(
     "--long-texts",
     type=click.Choice(["cut", "split"]),
@@ -508,7 +513,7 @@ named_options = stacked(
         "--ledger", "ledger_file", type=LEDGER, help="Count the release of each item in this ledger before it is made."
     ),
     click.option("--raise-cap", is_flag=True, help="Let --cap raise the cap that the ledger has."),
-    click.option("--cap", type=click.IntRange(min=1), help="Of the ledger: refuse to release an item more often."),
+    count_option("--cap", help="Of the ledger: refuse to release an item more often."),
 )
 """For commands whose rows have ids of their own."""
 SEAL_KEY = SealKey("a key file, which `vecveil key new` wrote, or env:NAME:FILE")

@@ -66,9 +66,8 @@ run_options = shared.stacked(
         type=click.Choice(["local", "ray"]),
         help="Engine that protects the parts of a folder [default: local, this machine].",
     ),
-    click.option(
+    shared.count_option(
         "--part-size",
-        type=click.IntRange(1),
         default=256,
         show_default=True,
         metavar="MIB",
@@ -76,18 +75,14 @@ run_options = shared.stacked(
     ),
     shared.json_option,
 )
+SECTIONS = {
+    "Input": "--protector --text-column --embedding-column --encoder",
+    "Output": "--out --carry --force --again --json",
+    "Noise": "--key-file --id-column --ledger --no-noise",
+}
 
 
-@click.command(
-    "protect",
-    epilog=EXAMPLE,
-    cls=shared.Sections,
-    sections={
-        "Input": "--protector --text-column --embedding-column --encoder",
-        "Output": "--out --carry --force --again --json",
-        "Noise": "--key-file --id-column --ledger --no-noise",
-    },
-)
+@shared.command("protect", EXAMPLE, SECTIONS)
 @inputs_options
 @click.option(
     "--carry",
@@ -115,16 +110,14 @@ def command(
     _run(inputs, protector_file, out, Release.of(options, noise=not no_noise), force, as_json, options)
 
 
-@click.command(
-    "seal",
-    epilog=SEAL_EXAMPLE,
-    cls=shared.Sections,
-    sections={
-        "Input": "--protector --text-column --embedding-column --encoder",
-        "Sealing": "--seal-key --seal-name --id-column --filter-field",
-        "Output": "--out --carry --force --again --json",
-    },
-)
+SEAL_SECTIONS = {
+    "Input": "--protector --text-column --embedding-column --encoder",
+    "Sealing": "--seal-key --seal-name --id-column --filter-field",
+    "Output": "--out --carry --force --again --json",
+}
+
+
+@shared.command("seal", SEAL_EXAMPLE, SEAL_SECTIONS)
 @inputs_options
 @click.option("--carry", multiple=True, metavar="NAME", help="Column to copy readable, beside its sealed value.")
 @shared.encoder_options

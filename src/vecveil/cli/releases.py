@@ -227,7 +227,7 @@ def show(ledger: Path, as_json: bool) -> None:
 
 @ledger.command("export", epilog="\b\nExample:\n  vecveil ledger export releases.ledger -o releases.csv\n")
 @click.argument("ledger", type=shared.LEDGER)
-@click.option("-o", "--output", type=shared.FILE, required=True, help="A file that ends in .csv or .jsonl.")
+@shared.file_option("-o", "--output", required=True, help="A file that ends in .csv or .jsonl.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @shared.json_option
 def export(ledger: Path, output: Path, force: bool, as_json: bool) -> None:
@@ -245,7 +245,7 @@ def export(ledger: Path, output: Path, force: bool, as_json: bool) -> None:
 
 @ledger.command("repair", epilog="\b\nExample:\n  vecveil ledger repair releases.ledger -o repaired.ledger\n")
 @click.argument("ledger", type=shared.FILE)
-@click.option("-o", "--output", type=shared.FILE, required=True, help="The new ledger, a file that does not exist.")
+@shared.file_option("-o", "--output", required=True, help="The new ledger, a file that does not exist.")
 @shared.json_option
 def repair(ledger: Path, output: Path, as_json: bool) -> None:
     """Write a new ledger from the rows of LEDGER that match their checksums, and say what is lost.

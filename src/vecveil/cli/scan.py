@@ -51,31 +51,27 @@ STORE is KIND:WHERE#COLLECTION:
 Behind COLLECTION, ?vector=NAME chooses one of several vectors of a row. Chroma takes ?tenant=NAME&database=NAME, and
 Milvus ?database=NAME.
 """
+SECTIONS = {
+    "Rows": "--sample --limit",
+    "Texts": "--concept --text-field --group-field --texts --id-column --encoder",
+    "Attacks": "--tier",
+    "Output": "--json --audit-json --html --csv",
+}
 
 
-@click.command(
-    "scan",
-    epilog=EXAMPLE,
-    cls=shared.Sections,
-    sections={
-        "Rows": "--sample --limit",
-        "Texts": "--concept --text-field --group-field --texts --id-column --encoder",
-        "Attacks": "--tier",
-        "Output": "--json --audit-json --html --csv",
-    },
-)
+@shared.command("scan", EXAMPLE, SECTIONS)
 @click.argument("store")
-@click.option("--sample", type=click.IntRange(min=2), default=2000, show_default=True, help="Rows to draw at random.")
-@click.option("--limit", type=click.IntRange(min=1), help="Scan only the first N rows.")
-@click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per read.")
-@click.option("--concept", type=shared.FILE, help="Concept file (YAML): attack the sample for it.")
+@shared.count_option("--sample", least=2, default=2000, show_default=True, help="Rows to draw at random.")
+@shared.count_option("--limit", help="Scan only the first N rows.")
+@shared.count_option("--batch", default=1000, show_default=True, help="Rows per read.")
+@shared.file_option("--concept", help="Concept file (YAML): attack the sample for it.")
 @click.option("--text-field", metavar="NAME", help="Field of the texts [default: the longest].")
 @click.option("--group-field", metavar="NAME", help="Field of ids of texts that belong together.")
-@click.option("--texts", "texts_file", type=shared.FILE, help="Table of texts of the store's rows, instead of a field.")
+@shared.file_option("--texts", "texts_file", help="Table of texts of the store's rows, instead of a field.")
 @click.option("--id-column", metavar="NAME", help="Column of --texts with the rows' ids in the store.")
 @shared.table_options
-@click.option("--json", "json_file", type=shared.FILE, help="Write the scan to this file; - is stdout.")
-@click.option("--audit-json", type=shared.FILE, help="Write the audit's record to this file.")
+@shared.file_option("--json", "json_file", help="Write the scan to this file; - is stdout.")
+@shared.file_option("--audit-json", help="Write the audit's record to this file.")
 @shared.page_options
 @shared.encoder_options
 @attack_options

@@ -113,12 +113,8 @@ Example:
 )
 @shared.database_seal_options
 @shared.encoder_name_options
-@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows to print.")
-@click.option(
-    "--candidates",
-    type=click.IntRange(min=1),
-    help="Rows to open and rank [default: what the protector was fitted for, or 200].",
-)
+@shared.count_option("--top", default=10, show_default=True, help="Rows to print.")
+@shared.count_option("--candidates", help="Rows to open and rank [default: what the protector was fitted for, or 200].")
 @click.option("--map-queries", is_flag=True, help="Send the query without noise: finds more, tells the database more.")
 @click.option(
     "--where",
@@ -249,7 +245,7 @@ Examples:
 
 @click.command("unseal", epilog=UNSEAL_EXAMPLE)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("-o", "--out", type=shared.FILE, required=True, help="*.parquet, *.npy for vectors alone, or a folder.")
+@shared.file_option("-o", "--out", required=True, help="*.parquet, *.npy for vectors alone, or a folder.")
 @shared.file_seal_options
 @click.option(
     "--on-invalid",
@@ -324,7 +320,7 @@ Example:
 @click.command("reseal", epilog=RESEAL_EXAMPLE)
 @click.argument("database")
 @shared.database_seal_options
-@click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per write.")
+@shared.count_option("--batch", default=1000, show_default=True, help="Rows per write.")
 @shared.json_option
 def reseal_command(database: str, seal_key: str, seal_name: str | None, batch: int, as_json: bool) -> None:
     """Seal every row of DATABASE under a new data key, and delete the older keys.
@@ -350,7 +346,7 @@ def reseal_command(database: str, seal_key: str, seal_name: str | None, batch: i
 )
 @shared.database_seal_options
 @shared.named_options
-@click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per write.")
+@shared.count_option("--batch", default=1000, show_default=True, help="Rows per write.")
 @shared.json_option
 def reprotect_command(
     database: str, protector_file: Path, seal_key: str, seal_name: str | None, batch: int, as_json: bool, **options: Any

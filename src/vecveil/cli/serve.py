@@ -32,19 +32,15 @@ Examples:
   vecveil serve --index notes=s3://bucket/notes --seal-key search.keys --api-keys clients.keys
   vecveil serve --config serve.yaml
 """
+SECTIONS = {
+    "Protection": "--protector --config --query-protection --key-file --ledger",
+    "Search": "--index --seal-key",
+    "Upstream": "--upstream --upstream-key",
+    "Server": "--host --port --api-keys --page",
+}
 
 
-@click.command(
-    "serve",
-    epilog=EXAMPLE,
-    cls=shared.Sections,
-    sections={
-        "Protection": "--protector --config --query-protection --key-file --ledger",
-        "Search": "--index --seal-key",
-        "Upstream": "--upstream --upstream-key",
-        "Server": "--host --port --api-keys --page",
-    },
-)
+@shared.command("serve", EXAMPLE, SECTIONS)
 @click.option(
     "-p",
     "--protector",
@@ -54,7 +50,7 @@ Examples:
     metavar="[NAME=]FILE",
     help="Protector file; NAME is the model that clients ask for [default: the file's name].",
 )
-@click.option("--config", type=shared.FILE, help="YAML file with everything, in place of -p.")
+@shared.file_option("--config", help="YAML file with everything, in place of -p.")
 @click.option(
     "--upstream",
     metavar="NAME|URL[#MODEL]",
@@ -101,7 +97,7 @@ Examples:
     metavar="env:NAME:FILE|FILE",
     help="Keys of sealed search: open indexes, seal rows, and rank sealed documents.",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Server processes, each with an encoder [default: 1].")
+@shared.count_option("--workers", help="Server processes, each with an encoder [default: 1].")
 @click.option("--no-access-log", is_flag=True, help="Do not log each request.")
 @click.option(
     "--page/--no-page",
@@ -109,7 +105,7 @@ Examples:
     show_default=True,
     help="At /, show what an attacker recovers before and after protection; one worker only.",
 )
-@click.option("--page-texts", type=shared.FILE, help="Texts for the page's attacker to learn from [default: notes].")
+@shared.file_option("--page-texts", help="Texts for the page's attacker to learn from [default: notes].")
 @shared.json_option
 def command(config: Path | None, page: bool, page_texts: Path | None, as_json: bool, **options: Any) -> None:
     """Serve POST /v1/embeddings: texts in, protected vectors out, for any client of OpenAI's API.

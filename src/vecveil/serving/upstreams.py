@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, NotRequired, Protocol, TypedDict, Unpack
 
 import numpy as np
 
@@ -61,6 +61,22 @@ class Encoded:
     tokens: int = 0
 
 
+class Asked(TypedDict):
+    """What is asked of an upstream with the texts.
+
+    Attributes:
+        model: model name in the client's request.
+        dimension: required dimension; None accepts any.
+        headers: the client's headers, by lower-case name.
+        query: the texts are queries, for an encoder that treats them apart.
+    """
+
+    model: str
+    dimension: int | None
+    headers: Mapping[str, str]
+    query: NotRequired[bool]
+
+
 class Upstream(Protocol):
     """Source of clean vectors.
 
@@ -74,22 +90,8 @@ class Upstream(Protocol):
     takes_models: bool
     losses: int
 
-    async def embed(
-        self,
-        texts: Sequence[str],
-        *,
-        model: str,
-        dimension: int | None,
-        headers: Mapping[str, str],
-        query: bool = False,
-    ) -> Encoded:
+    async def embed(self, texts: Sequence[str], **asked: Unpack[Asked]) -> Encoded:
         """Return the vectors of ``texts``.
-
-        Args:
-            model: model name in the client's request.
-            dimension: required dimension; None accepts any.
-            headers: the client's headers, by lower-case name.
-            query: the texts are queries, for an encoder that treats them apart.
 
         Raises:
             UpstreamError, EncoderError: no answer, or not one finite vector per text.
@@ -288,16 +290,8 @@ class LocalUpstream:
         self._unanswered: set[_Waiting] = set()  # in the queue, or in the batch that is being encoded
         self._runner: asyncio.Task[None] | None = None
 
-    async def embed(
-        self,
-        texts: Sequence[str],
-        *,
-        model: str,
-        dimension: int | None,
-        headers: Mapping[str, str],
-        query: bool = False,
-    ) -> Encoded:
-        waiting = _Waiting(list(texts), asyncio.get_running_loop().create_future(), query)
+    async def embed(self, texts: Sequence[str], **asked: Unpack[Asked]) -> Encoded:
+        waiting = _Waiting(list(texts), asyncio.get_running_loop().create_future(), asked.get("query", False))
         self._queue.append(waiting)
         self._unanswered.add(waiting)
         waiting.vectors.add_done_callback(lambda _: self._unanswered.discard(waiting))
@@ -305,7 +299,7 @@ class LocalUpstream:
         if self._runner is None or self._runner.done():
             self._runner = asyncio.create_task(self._run())
         vectors = await waiting.vectors  # cancelled with the request, which `_next_batch` then skips
-        if dimension is not None and vectors.shape[1] != dimension:
+        if (dimension := asked["dimension"]) is not None and vectors.shape[1] != dimension:
             raise IncompatibleError(
                 f"The encoder returned vectors of {vectors.shape[1]} dimensions instead of {dimension}.",
                 param="encoder",
@@ -422,16 +416,8 @@ class HttpUpstream:
     def __repr__(self) -> str:
         return f"HttpUpstream({self.name!r})"
 
-    async def embed(
-        self,
-        texts: Sequence[str],
-        *,
-        model: str,
-        dimension: int | None,
-        headers: Mapping[str, str],
-        query: bool = False,
-    ) -> Encoded:
-        content: dict[str, Any] = {"model": self._model or model, "input": list(texts)}
+    async def embed(self, texts: Sequence[str], **asked: Unpack[Asked]) -> Encoded:
+        content: dict[str, Any] = {"model": self._model or asked["model"], "input": list(texts)}
         if self.encoding_format == "base64":
             content["encoding_format"] = "base64"
         if self._settings.dimensions is not None:
@@ -439,12 +425,12 @@ class HttpUpstream:
         body = json.dumps(content, ensure_ascii=False).encode()
         forwarded = {}
         if self._forward:
-            given = ((name, headers.get(name, "")) for name in _FORWARDED)
+            given = ((name, asked["headers"].get(name, "")) for name in _FORWARDED)
             # Headers are read as Latin-1 and written as UTF-8: other characters would arrive changed.
             forwarded = {name: value for name, value in given if value and value.isascii()}
         answer = await self._post(body, forwarded)
         # On a thread: decoding many vectors would block the event loop.
-        parse = partial(parse_embeddings, rows=len(texts), dimension=dimension, owner="upstream")
+        parse = partial(parse_embeddings, rows=len(texts), dimension=asked["dimension"], owner="upstream")
         return Encoded(await asyncio.to_thread(parse, answer), _tokens(answer))
 
     async def aclose(self) -> None:
