@@ -74,11 +74,7 @@ def notes_protector(notes: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
     def fit(out: Path) -> None:
         done = run(
-            "fit",
-            notes,
-            "--text-column",
-            "text",
-            "--concept",
+            f"fit {notes} --text-column text --concept",
             notes.with_name("concept.yaml"),
             "--target-utility",
             0.8,

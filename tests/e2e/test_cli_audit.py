@@ -172,20 +172,8 @@ def store(tmp_path_factory: pytest.TempPathFactory, notes: Path, lsa: Path) -> P
 def test_a_store_is_audited_without_a_protector(store: Path, notes: Path, lsa: Path) -> None:
     concept = notes.with_name("concept.yaml")
     done = run(
-        "audit",
-        store / "sample.csv",
-        "--vectors",
-        store / "store.npy",
-        "--row-column",
-        "row",
-        "--text-column",
-        "text",
-        "--concept",
-        concept,
-        "--json",
-        "-",
-        "--encoder",
-        lsa,
+        f"audit {store / 'sample.csv'} --vectors {store / 'store.npy'} --row-column row --text-column "
+        f"text --concept {concept} --json - --encoder {lsa}",
         *TOKEN_INFERENCE_ALONE,
     )
     assert done.code == 0, done.err

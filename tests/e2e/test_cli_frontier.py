@@ -198,11 +198,7 @@ def test_a_group_column_holds_in_a_fit_or_is_said_not_to(notes: Path, lsa: Path,
     said = []
     for column in ("id", "domain"):
         done = run(
-            "fit",
-            notes,
-            "--text-column",
-            "text",
-            "--concept",
+            f"fit {notes} --text-column text --concept",
             notes.with_name("concept.yaml"),
             "--encoder",
             lsa,

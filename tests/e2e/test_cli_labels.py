@@ -44,19 +44,7 @@ def test_fit_protect_and_audit(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "400 of 400 texts have a label" in fitted.err
     assert any("labels give no pairs" in line for line in fitted.json["guarantee"]["not_promised"])
 
-    done = run(
-        "protect",
-        "texts.csv",
-        "-p",
-        "mood.vecveil",
-        "-o",
-        "out.npy",
-        "--encoder",
-        "lsa",
-        "--text-column",
-        "text",
-        "--no-cache",
-    )
+    done = run("protect texts.csv -p mood.vecveil -o out.npy --encoder lsa --text-column text --no-cache")
     assert done.code == 0, done.err
     assert np.load("out.npy").shape == (400, 20)
 
@@ -93,18 +81,7 @@ def test_fit_protect_and_audit(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_needs_pairs_is_one_error_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    outcome = run(
-        "fit",
-        "texts.csv",
-        "--concept",
-        "concept.yaml",
-        "--encoder",
-        "lsa",
-        "--target-advantage",
-        0.2,
-        "-o",
-        "x.vecveil",
-    )
+    outcome = run("fit texts.csv --concept concept.yaml --encoder lsa --target-advantage 0.2 -o x.vecveil")
     assert outcome.code != 0
     assert len(outcome.errors) == 1
     assert "labels name no words to remove" in outcome.errors[0]

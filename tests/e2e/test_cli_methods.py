@@ -149,33 +149,12 @@ def test_methods_of_every_family_are_audited(name: str, tmp_path: Path, notes: P
     concept, out = notes.with_name("concept.yaml"), tmp_path / "p.vecveil"
     encoder = ("--encoder", lsa, "--no-cache")
     done = run(
-        "fit",
-        notes,
-        "--text-column",
-        "text",
-        "--concept",
-        concept,
-        "--method",
-        name,
-        *AUDITED[name],
-        *encoder,
-        "-o",
-        out,
+        f"fit {notes} --text-column text --concept {concept} --method", name, *AUDITED[name], *encoder, "-o", out
     )
     assert done.code == 0, done.err
     done = run(
-        "audit",
-        notes,
-        "-p",
-        out,
-        "--concept",
-        concept,
-        "--json",
-        tmp_path / "audit.json",
-        "--html",
-        tmp_path / "audit.html",
-        "--limit",
-        300,
+        f"audit {notes} -p {out} --concept {concept} --json {tmp_path / 'audit.json'} --html "
+        f"{tmp_path / 'audit.html'} --limit 300",
         *encoder,
         "--skip",
         "alignment",

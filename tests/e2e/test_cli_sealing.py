@@ -46,10 +46,7 @@ def work(vectors_protector: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         patch.chdir(folder)
         assert run("key", "new", "search.keys").code == 0
         done = run(
-            "seal",
-            "clean.parquet",
-            "-p",
-            "p.vecveil",
+            "seal clean.parquet -p p.vecveil",
             *NAMED,
             "--carry",
             "year",

@@ -25,21 +25,8 @@ def demo(notes: Path, lsa: Path) -> tuple[Path, Outcome]:
     with contextlib.chdir(notes.parent), pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "CANDIDATES", 50)
         done = run(
-            "demo",
-            "--input",
-            "notes.csv",
-            "--text-column",
-            "text",
-            "--concept",
-            "concept.yaml",
-            "--out",
-            "result",
-            "--target-utility",
-            0.8,
-            "--seed",
-            3,
-            "--encoder",
-            lsa,
+            "demo --input notes.csv --text-column text --concept concept.yaml --out result "
+            f"--target-utility 0.8 --seed 3 --encoder {lsa}"
         )
     return notes.parent / "result", done
 
@@ -120,17 +107,8 @@ def test_too_few_texts_are_refused_before_the_work(notes: Path, lsa: Path, tmp_p
     few = tmp_path / "few.csv"
     few.write_text("\n".join(notes.read_text(encoding="utf-8").splitlines()[:81]), encoding="utf-8")
     done = run(
-        "demo",
-        "--input",
-        few,
-        "--text-column",
-        "text",
-        "--concept",
-        notes.parent / "concept.yaml",
-        "--out",
-        tmp_path / "out",
-        "--encoder",
-        lsa,
+        f"demo --input {few} --text-column text --concept {notes.parent / 'concept.yaml'} --out "
+        f"{tmp_path / 'out'} --encoder {lsa}"
     )
     assert done.code == 1
     assert "not enough texts to attack" in done.errors[0]
@@ -168,10 +146,7 @@ def test_stopping_the_demo_leaves_nothing(
 
     monkeypatch.setattr(job, "audit", stop)
     done = run(
-        "demo",
-        "--input",
-        notes,
-        "--concept",
+        f"demo --input {notes} --concept",
         notes.with_name("concept.yaml"),
         "--target-utility",
         0.8,

@@ -53,12 +53,13 @@ class Outcome:
 
 
 def run(*arguments: object) -> Outcome:
-    """Return the outcome of ``vecveil ARGUMENTS`` in this process."""
+    """Return the outcome of ``vecveil ARGUMENTS`` in this process; the first argument may be several words."""
     from vecveil.cli.__main__ import main
 
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main([str(argument) for argument in arguments])
+        words = (word for first in arguments[:1] for word in str(first).split())
+        code = main([*words, *map(str, arguments[1:])])
     return Outcome(code, out.getvalue(), err.getvalue())
 
 

@@ -355,15 +355,7 @@ def test_an_existing_protector_is_named_by_its_option(tmp_path: Path) -> None:
     for name in "ab":
         np.save(tmp_path / f"{name}.npy", np.eye(8, dtype=np.float32))
     done = run(
-        "fit",
-        "--positive",
-        tmp_path / "a.npy",
-        "--negative",
-        tmp_path / "b.npy",
-        "--epsilon",
-        "9",
-        "-o",
-        tmp_path / "p.vecveil",
+        f"fit --positive {tmp_path / 'a.npy'} --negative {tmp_path / 'b.npy'} --epsilon 9 -o {tmp_path / 'p.vecveil'}"
     )
     assert "`--out` p.vecveil exists" in done.err
 
