@@ -185,10 +185,6 @@ def command(
     protector_file: Path | None,
     concept: Path | None,
     vectors_file: Path | None,
-    json_file: Path | None,
-    html_file: Path | None,
-    md_file: Path | None,
-    csv_file: Path | None,
     pack: Path | None,
     **options: Any,
 ) -> None:
@@ -208,9 +204,9 @@ def command(
     if sealed and input is not None:
         raise click.UsageError("INPUT does not apply to a sealed index (sealed:): its own texts are looked for.")
     baseline = _read_baseline(concept, is_store=protector_file is None or options["store"] is not None, options=options)
-    to_stdout = str(json_file) == "-"
+    to_stdout = str(options["json_file"]) == "-"
     files = report_files(
-        {"--json": json_file, "--html": html_file, "--md": md_file, "--csv": csv_file},
+        {f"--{kind}": options[f"{kind}_file"] for kind in ("json", "html", "md", "csv")},
         inputs=(input, protector_file, concept, vectors_file, options["attacker_texts"], options["baseline"]),
     )
     form = TableOptions.of(options)

@@ -82,10 +82,6 @@ def command(
     texts_file: Path | None,
     id_column: str | None,
     json_file: Path | None,
-    audit_json: Path | None,
-    html_file: Path | None,
-    md_file: Path | None,
-    csv_file: Path | None,
     **options: Any,
 ) -> None:
     """Read STORE and report what it gives away: texts beside the vectors, vectors without protection.
@@ -93,7 +89,8 @@ def command(
     Nothing is written to the store, and no text is shown. With --concept a random sample is attacked by somebody
     who knows the texts of a part of it: the texts beside the vectors, or those of --texts.
     """
-    reports = {"--audit-json": audit_json, "--html": html_file, "--md": md_file, "--csv": csv_file}
+    reports = {f"--{kind}": options[f"{kind}_file"] for kind in ("html", "md", "csv")}
+    reports["--audit-json"] = options["audit_json"]
     if (texts_file is None) != (id_column is None):
         raise click.UsageError("--texts and --id-column go together: the ids say whose texts they are.")
     if texts_file is not None and options["text_field"] is not None:
