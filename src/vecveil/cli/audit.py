@@ -343,6 +343,7 @@ def _audit_protector(
     beside = [] if vectors is None else plaintext_beside({rows.table.text_column: rows.texts})
     encoder = None
     if vectors is None or any(options[name] is not None for name in ("encoder", "sts", "retrieval")):
+        doing("Loading the encoder")
         encoder = protector.encoder_for(
             options["encoder"], options["precision"], options["cache"], options=dict(options["encoder_options"])
         )

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from vecveil.bulk.job import Unsealing
 from vecveil.bulk.places import Folder, list_files, open_input
 from vecveil.cli import options as shared
-from vecveil.cli.output import data, data_json, note, warn
+from vecveil.cli.output import data, data_json, doing, note, warn
 from vecveil.cli.releases import Release
 from vecveil.data.files import InputFile
 from vecveil.data.writing import check_output
@@ -67,8 +67,10 @@ def opened(
 
 
 def index_encoder(name: str | None, options: Sequence[tuple[str, Any]]) -> TextEncoder | None:
-    # The cache of embeddings would hold clean vectors on disk.
-    return None if name is None else load_encoder(name, cache=None, **dict(options))
+    if name is None:
+        return None
+    doing(f"Loading the encoder {name}")
+    return load_encoder(name, cache=None, **dict(options))  # the cache would hold clean vectors on disk
 
 
 def scan_command(location: str, json_file: Path | None) -> dict[str, Any]:
