@@ -190,10 +190,7 @@ def _engine(model: str | None, language: str, owner: str) -> Any:
     else:
         # Checked first: Presidio would download a missing pipeline.
         if not (spacy.util.is_package(model) or Path(model).exists()):
-            raise InvalidInputError(
-                f"The spaCy pipeline {model!r} is not installed. Install it with: python -m spacy download {model}",
-                param="model",
-            )
+            raise _not_installed(model, "model")
         engine = SpacyNlpEngine(models=[{"lang_code": language, "model_name": model}])
         try:
             engine.load()
@@ -210,6 +207,12 @@ def _engine(model: str | None, language: str, owner: str) -> Any:
     ]
     registry.add_recognizer(OfflineEmailRecognizer(supported_language=language))
     return AnalyzerEngine(registry=registry, nlp_engine=engine, supported_languages=[language])
+
+
+def _not_installed(model: str, param: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"The spaCy pipeline {model!r} is not installed. Install it with: python -m spacy download {model}", param=param
+    )
 
 
 @functools.cache
@@ -314,10 +317,7 @@ class NamedModelDetector:
             # Any other package would be imported, which runs its code.
             pipelines = {entry.name for entry in entry_points(group="spacy_models")}
             if model not in pipelines:
-                raise InvalidInputError(
-                    f"The spaCy pipeline {model!r} is not installed. Install it with: python -m spacy download {model}",
-                    param="detector",
-                )
+                raise _not_installed(model, "detector")
         detector: Detector = self._engine(self._record["types"], owner="Protector.rewrite", **self._options)
         return detector
 

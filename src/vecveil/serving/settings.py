@@ -77,11 +77,11 @@ class UpstreamSettings:
 
     def __post_init__(self) -> None:
         owner = "upstream"
-        check_positive(self.timeout, owner=owner, param="timeout")
-        check_positive(self.connect_timeout, owner=owner, param="connect_timeout")
+        for param in ("timeout", "connect_timeout"):
+            check_positive(getattr(self, param), owner=owner, param=param)
+        for param in ("connections", "max_response_bytes"):
+            check_count(getattr(self, param), owner=owner, param=param)
         check_count(self.retries, owner=owner, param="retries", minimum=0, maximum=10)
-        check_count(self.connections, owner=owner, param="connections")
-        check_count(self.max_response_bytes, owner=owner, param="max_response_bytes")
         if self.dimensions is not None:
             check_count(self.dimensions, owner=owner, param="dimensions")
         if self.encoding_format not in ("base64", "float"):
