@@ -84,7 +84,6 @@ def register_attack(make: Callable[[], TokenInferenceAttack]) -> None:
         raise wrong_type("register_attack", "make", expected, attack)
     # Names identify attacks in records and must stay unique.
     if attack.name in {each.name for each in ladder_attacks("full", device="cpu")}:
-        expected = "a callable that returns an attack with a new name"
         raise InvalidInputError(
             f"The ladder has an attack with the name {attack.name!r} already.", code="E-INPUT-NAME", param="make"
         )

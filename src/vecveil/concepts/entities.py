@@ -105,7 +105,6 @@ class PresidioDetector(EntityDetector):
         known = set(self._engine.get_supported_entities(language))
         wanting = set(self.entities) - known  # before _check_known: a better message
         if model is None and (wanting := wanting & _model_entities(language)):
-            constraint = f"a spaCy pipeline for the types {', '.join(sorted(wanting))}"
             raise InvalidInputError(
                 f"Presidio needs a spaCy pipeline as `model` for {', '.join(sorted(wanting))}, and downloads "
                 "none. Install one (python -m spacy download en_core_web_lg) and pass its name, or use "
@@ -375,7 +374,6 @@ class HuggingFaceDetector(EntityDetector):
                 words = transformers.AutoTokenizer.from_pretrained(folder, **local)
                 self._pipeline = transformers.pipeline("token-classification", model=weights, tokenizer=words)
             except (OSError, ValueError, KeyError) as error:
-                constraint = "a token-classification model with its tokenizer"
                 raise InvalidInputError(
                     f"{self._model!r} is no token-classification model on this machine with a tokenizer and "
                     "safetensors. Give the folder of a saved model, or download it with `hf download NAME`.",

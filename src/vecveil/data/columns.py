@@ -85,7 +85,6 @@ def missing_column(source: str, param: str, missing: str | None, names: Iterable
     names = list(names)
     listed = _listed(names)
     if missing is None:
-        fix = f"Name it with {param} (--{param.replace('_', '-')})."
         return DataFileError(
             f"{source}: no column was found for `{param}`. {listed} Name it with {param} "
             f"(--{param.replace('_', '-')}).",
