@@ -121,7 +121,9 @@ def raised() -> Iterator[tuple[str, str]]:
                 yield from ((each, str(param.value)) for each in owners if each in COMMANDS)
 
 
-ONLY_IN_PYTHON = {("fit", name) for name in ("relabel", "shape", "splits", "detector", "members", "labels")}
+ONLY_IN_PYTHON = {
+    ("fit", name) for name in ("relabel", "shape", "splits", "detector", "members", "labels", "concept_name")
+}
 
 
 def test_errors_name_options_that_the_command_has() -> None:
