@@ -22,24 +22,6 @@ from harness.small_attacks import small_audits
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 DOCUMENTS = ["README.md", "docs/index.md", "docs/tutorial.md", "docs/how-to/files.md"]
-COMMANDS = (
-    "demo",
-    "fit",
-    "frontier",
-    "protect",
-    "audit",
-    "experiment",
-    "serve",
-    "scan",
-    "migrate",
-    "search",
-    "reseal",
-    "reconcile",
-    "forget",
-    "key",
-    "methods",
-    "doctor",
-)
 
 needs_cli = pytest.mark.skipif(
     importlib.util.find_spec("vecveil.cli.__main__") is None, reason="there is no command line yet"
@@ -99,11 +81,6 @@ def test_the_commands_of_a_document_exist(document: str) -> None:
     called = commands((ROOT / document).read_text(encoding="utf-8"))
     assert called
     assert [unknown_words(words) for words in called] == [[]] * len(called)
-
-
-def test_readme_and_index_name_every_command() -> None:
-    assert {words[1] for words in commands(README + INDEX)} == set(COMMANDS)
-    assert all(re.search(rf"^  {name}\b", help_of(None), re.MULTILINE) for name in COMMANDS)
 
 
 @needs_cli
