@@ -23,7 +23,7 @@ INTRODUCTION = """# Command line
 
 What each command does, and its options; `vecveil COMMAND --help` has the details, examples and ranges. Data goes to
 stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 misused, 130 stopped by Ctrl-C, 143 stopped by a
-request to terminate, 141 when stdout was closed.
+request to terminate, 141 when stdout was closed. Every command but `experiment spec` takes `--json`, by itself where nothing else is said.
 
 This page is written by `python benchmarks/command_line_page.py`.
 """
@@ -94,7 +94,7 @@ def _shared(names: list[str]) -> list[str]:
     """Return the line of a command's shared options: groups by their name where it takes the whole group."""
     groups = {group: of for group, of in GROUPS.items() if set(of) <= set(names)}
     grouped = {name for of in groups.values() for name in of}
-    words = [*(f"*{group}*" for group in groups), *(f"`{name}`" for name in names if name not in grouped)]
+    words = [*(f"*{group}*" for group in groups), *(f"`{name}`" for name in names if name not in {*grouped, "--json"})]
     return [f"[Shared](#shared-options): {', '.join(words)}.", ""] if words else []
 
 
