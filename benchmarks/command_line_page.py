@@ -23,7 +23,8 @@ INTRODUCTION = """# Command line
 
 What each command does, and its options; `vecveil COMMAND --help` has the details, examples and ranges. Data goes to
 stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 misused, 130 stopped by Ctrl-C, 143 stopped by a
-request to terminate, 141 when stdout was closed. Every command but `experiment spec` takes `--json`, by itself where nothing else is said.
+request to terminate, 141 when stdout was closed. Every command but
+`experiment spec` takes `--json`, which prints the result on stdout where nothing else is said.
 
 This page is written by `python benchmarks/command_line_page.py`.
 """
