@@ -48,6 +48,7 @@ from vecveil.auditing.case import (
 )
 from vecveil.auditing.families import run_families
 from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
+from vecveil.concepts.concept import check_concept
 from vecveil.concepts.matching import canonical, remove
 from vecveil.concepts.matching import words as words_of
 from vecveil.concepts.pairs import build_matches, within_window
@@ -171,7 +172,7 @@ def frontier(
     started = time.perf_counter()
     texts = check_texts(texts, owner=OWNER, min_rows=2)
     seed = check_seed(seed, owner=OWNER)
-    concept.require_spans(OWNER)
+    check_concept(concept, owner=OWNER).require_spans(OWNER)
     if groups is not None:
         check_same_length(OWNER, groups=list(groups), texts=texts)
     if retrieval is not None and not isinstance(retrieval, RetrievalTask):

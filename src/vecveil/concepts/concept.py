@@ -331,6 +331,14 @@ class AnnotatedSpans:
         return InvalidInputError(f"{self._owner}: `spans` has {got} in row {row}.", param="spans")
 
 
+def check_concept(value: Any, *, owner: str) -> Concept:
+    """Return ``value``, a concept; raise `InvalidInputError` for its name or file alone."""
+    if not isinstance(value, Concept):
+        fix = "Make one with Concept.from_terms(name, terms) or Concept.from_file(path)."
+        raise wrong_type(owner, "concept", "a vecveil.Concept", value, fix=fix)
+    return value
+
+
 def checked_labels(labels: Sequence[Any], *, owner: str, param: str = "labels") -> tuple[str | None, ...]:
     """Return one string or None for each text; an empty string counts as None."""
     if isinstance(labels, str | bytes | Mapping) or not hasattr(labels, "__iter__"):

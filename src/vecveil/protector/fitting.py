@@ -16,7 +16,7 @@ import numpy as np
 
 from vecveil.accounting.advantage import concept_level
 from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
-from vecveil.concepts.concept import checked_labels
+from vecveil.concepts.concept import check_concept, checked_labels
 from vecveil.concepts.matching import canonical
 from vecveil.concepts.pairs import LISTED_TEXTS, WordMarks, mark_words, within_window
 from vecveil.encoders import load_encoder
@@ -134,6 +134,7 @@ def fit(
     """
     keywords = dict(options, method=method, scale=scale, target_utility=target_utility, epsilon=epsilon)
     keywords |= {"utility": utility, "seed": seed}
+    check_concept(concept, owner="fit")
     if method in TEXT_METHODS:
         return _fit_text_level(texts, concept, encoder, keywords | {"groups": groups})
     # Check all arguments first: encoding may take hours.

@@ -454,6 +454,7 @@ class Protector:
 
     def seen(self, texts: Texts) -> list[str]:
         """Return the texts that the encoder sees: those of `rewrite` with a text stage, else the same."""
+        texts = check_texts(texts, owner="Protector.encode", min_rows=0)
         return list(texts) if self.rewriter is None else self.rewriter.rewrite(texts)
 
     def rewrite(self, texts: Texts, *, spans: Sequence[Sequence[Span]] | None = None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,12 @@ def test_what_needs_pairs_is_refused_for_labels_before_the_encoder_is_loaded(
     monkeypatch.setattr("vecveil.protector.fitting.load_encoder", load)
     with raises("E-INPUT", next(iter(asked))):
         vecveil.fit(["a text", "another"] * 20, concept, **asked)
+
+
+@pytest.mark.parametrize("fitted", [vecveil.fit, partial(vecveil.fit, method="redact"), vecveil.frontier])
+def test_the_name_of_a_concept_is_no_concept(fitted: Any) -> None:
+    with raises("E-INPUT-TYPE", "concept"):
+        fitted(["a text", "another"], "drug")
 
 
 def test_the_demo_refuses_it_as_well(tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ def test_an_encoder_of_ones_own_is_checked_and_never_looked_for_by_name(tmp_path
     assert one.encoder_info.fingerprint == "doubling-1"
     assert one.encode(["a", "bb"]).shape == (2, 4)
     np.testing.assert_array_equal(one.encode(["a", "bb"], noise=False)[:, 0], [0.25, 0.5])
+    with raises("E-INPUT-TYPE", "texts"):
+        one.encode("one text")  # not a text for each of its characters
     one.save(tmp_path / "p")
     with raises("E-INPUT", "encoder"):
         vecveil.load(tmp_path / "p").encode(["a"])
