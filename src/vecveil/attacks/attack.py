@@ -422,7 +422,7 @@ class CandidateVectors(Evidence):
 def _indices(value: Any, size: int, owner: str, param: str) -> Rows:
     given = np.asarray(value)
     if given.dtype.kind not in "iu" or (given.size and not 0 <= given.min() <= given.max() < size):
-        raise InvalidInputError(f"{owner}: {param} must hold integers from 0 to {size - 1}.", param=param)
+        raise InvalidInputError(f"{owner}: {param} takes integers from 0 to {size - 1}.", param=param)
     return given.astype(np.intp)
 
 

@@ -119,8 +119,8 @@ def _option_distances(released: FloatArray, places: FloatArray, options: npt.NDA
     return distances
 
 
-class _ExpectedReleaseMatching(CandidateAttack):
-    """Candidates ranked by the distance of the released vector to their expected release, E[y | x]."""
+class _ReleaseModelAttack(Attack[PairedVectors, CandidateVectors]):
+    """An attack that fits a model of the release."""
 
     state_type = ReleaseModel
 
@@ -128,14 +128,17 @@ class _ExpectedReleaseMatching(CandidateAttack):
         """Keep the oracle draws per text: more sharpen the expected releases and take longer."""
         self.draws = check_count(draws, owner=type(self).__name__, param="draws", minimum=2)
 
+    @final
+    def _fit(self, train: PairedVectors, validation: PairedVectors, session: Session) -> ReleaseModel:
+        return fit_release_model(train, validation, session.knowledge, session.rng, draws=self.draws)
+
+
+class _ExpectedReleaseMatching(_ReleaseModelAttack, CandidateAttack):
+    """Candidates ranked by the distance of the released vector to their expected release, E[y | x]."""
+
     @abstractmethod
     def _embed(self, model: ReleaseModel, Y: FloatArray) -> FloatArray:
         """Return released vectors, or expected ones, in the space of Euclidean distances, (N, r)."""
-
-    @final
-    def _fit(self, train: PairedVectors, validation: PairedVectors, session: Session) -> ReleaseModel:
-        knowledge, rng = session.knowledge, session.rng
-        return fit_release_model(train, validation, knowledge, rng, draws=self.draws)
 
     @final
     def _places(self, state: ReleaseModel, test: CandidateVectors, session: Session) -> tuple[FloatArray, FloatArray]:
@@ -388,7 +391,7 @@ _ABSENT = 2000  # training texts, none of which is in the store
 _BLOCK = 1024
 
 
-class MembershipAttack(Attack[PairedVectors, CandidateVectors]):
+class MembershipAttack(_ReleaseModelAttack):
     """The likelihood ratio of the row that a known text explains best, against any text.
 
     ``test.X`` are the rows of the store and ``test.pool`` the texts in question; those that ``test.truth`` names are in
@@ -404,11 +407,6 @@ class MembershipAttack(Attack[PairedVectors, CandidateVectors]):
     description = "Whether a known text is in the store: the likelihood ratio of the row that it explains best."
     cost = "seconds on one core; the encoder's vectors of the text and of others of the kind"
     source = "Own; Carlini et al. (2022), likelihood-ratio membership inference, with rows in the place of losses."
-    state_type = ReleaseModel
-
-    def __init__(self, *, draws: int = 16) -> None:
-        """Keep the oracle draws per text: more sharpen the expected releases and take longer."""
-        self.draws = check_count(draws, owner=type(self).__name__, param="draws", minimum=2)
 
     def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
         members = len(np.unique(test.truth))
@@ -417,9 +415,6 @@ class MembershipAttack(Attack[PairedVectors, CandidateVectors]):
                 f"Give a pool of members and others, without options; {members} of {len(test.pool)} are members.",
                 param="test",
             )
-
-    def _fit(self, train: PairedVectors, validation: PairedVectors, session: Session) -> ReleaseModel:
-        return fit_release_model(train, validation, session.knowledge, session.rng, draws=self.draws)
 
     def _judge(
         self, state: ReleaseModel, train: PairedVectors, test: CandidateVectors, session: Session

@@ -114,13 +114,13 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
         for param, part in (("train", train), ("test", test)):
             if part.L.shape[1] != 1:
                 raise InvalidInputError(
-                    f"A probe needs one label, whether a text holds the concept; {param} has {part.L.shape[1]}.",
+                    f"A probe needs one label, whether a text contains the concept; {param} has {part.L.shape[1]}.",
                     code="E-INPUT-SHAPE",
                     param=param,
                 )
             if _one_class(part.L):
                 raise InvalidInputError(
-                    f"All texts of {param} {'hold' if part.L.any() else 'lack'} the concept: give both kinds.",
+                    f"All texts of {param} {'contain' if part.L.any() else 'lack'} the concept: give both kinds.",
                     code="E-INPUT-CLASSES",
                     param=param,
                 )

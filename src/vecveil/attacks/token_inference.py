@@ -145,7 +145,7 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
                 param="test",
             )
         if not test.L.any():
-            raise InvalidInputError("No text of test holds a token.", code="E-INPUT-CLASSES", param="test")
+            raise InvalidInputError("No text of test contains a token.", code="E-INPUT-CLASSES", param="test")
 
 
 def held_out(

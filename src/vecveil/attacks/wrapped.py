@@ -140,7 +140,7 @@ class RepeatedVectors(LabelledVectors):
                 fix="Make them with `RepeatedVectors.of`.",
             )
         if not np.isfinite(self.releases).all():
-            raise InvalidInputError("releases hold values that are not finite.", param="releases")
+            raise InvalidInputError("releases contains values that are not finite.", param="releases")
 
     @classmethod
     def of(

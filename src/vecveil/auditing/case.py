@@ -355,7 +355,7 @@ def make_case(
     train, test = (holding[rows[own[rows].any(axis=1)]] for rows in (learn, judge))
     if len(test) < MIN_TEST_TEXTS:
         raise ConceptError(
-            f"{owner}: only {len(test)} test texts hold a concept word that is frequent enough to attack; "
+            f"{owner}: only {len(test)} test texts contain a concept word that is frequent enough to attack; "
             f"{MIN_TEST_TEXTS} are needed. {_lower_count(matches, learn, judge)}",
             param="texts",
         )

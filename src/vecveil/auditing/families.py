@@ -83,7 +83,7 @@ NO_VARIANTS = (
 OTHER_SPACE = ("It measures from clean vectors to released ones, and these have another dimension.", "other-dimension")
 QUICK = ("Reconstruction attacks take minutes to an hour: tier full runs them.", "quick-tier")
 
-ONE_STORE = ("It links two stores, and there is one without the means to protect another.", "no-oracle")
+ONE_STORE = ("It links two stores, and there is one, without the means to protect a second.", "no-oracle")
 NO_GROUPS = (
     f"It links persons or documents, and fewer than {MIN_TEST_TEXTS} have several texts: give their ids as groups.",
     "too-few-texts",
@@ -397,7 +397,7 @@ RELEASES = (1, 4, 16)  # noise of the mean falls by half from each to the next
 FRESH = tuple(f"averaging-{k}" for k in RELEASES)
 KEYED = tuple(f"{name}-keyed" for name in FRESH)
 AVERAGED_ROWS = 4096  # of the kernel attack on the means: the strongest behind erasure
-NO_SERIES = ("It needs several releases of the same texts, and the store holds one.", "no-oracle")
+NO_SERIES = ("It needs several releases of the same texts, and the store has one.", "no-oracle")
 NO_NOISE = ("The method draws no noise that a key could fix.", "no-noise")
 FEW_RELEASES, SPARE = 64, 8  # n + 1 spheres determine a point of R^n; n + 8 leave some for rounding errors
 LOCATED = 100  # judged texts that are located: each takes k releases and an inversion

@@ -197,7 +197,7 @@ def frontier(
     # Copies reach the count but add no information.
     if (different := len(set(map(canonical, matches.positives())))) < 3 * MIN_PAIRS:
         raise ConceptError(
-            f"A frontier needs {3 * MIN_PAIRS} different texts that hold the concept {concept.name!r} and something "
+            f"A frontier needs {3 * MIN_PAIRS} different texts that contain the concept {concept.name!r} and something "
             f"besides; {different} of {len(texts)} do. {MORE_TEXTS}",
             code="E-CONCEPT-FEW",
             param="texts",
@@ -326,7 +326,7 @@ class Bench:
         if len(listed) < 2 or judged["listed"] < MIN_TEST_TEXTS:
             raise ConceptError(
                 f"A frontier needs two words of the concept in {MIN_TOKEN_COUNTS[-1]} texts each, and "
-                f"{MIN_TEST_TEXTS} texts to judge on that hold one; there are {len(listed)} and {judged['listed']}. "
+                f"{MIN_TEST_TEXTS} texts to judge on that contain one; there are {len(listed)} and {judged['listed']}. "
                 f"{MORE_TEXTS}",
                 code="E-CONCEPT-FEW",
                 param="texts",
@@ -334,7 +334,7 @@ class Bench:
         if len(left_out) < 2 or judged["left_out"] < MIN_TEST_TEXTS:
             missing["left_out"] = (
                 f"Leak of words left out of the fit: of {len(vocabulary)} frequent words a quarter is too few, or "
-                f"fewer than {MIN_TEST_TEXTS} of the texts judged on hold one."
+                f"fewer than {MIN_TEST_TEXTS} of the texts judged on contain one."
             )
             listed, left_out = np.arange(len(vocabulary)), np.arange(0)
         if retrieval is None and len(X) < FEWEST_ROWS:
@@ -629,7 +629,7 @@ def _earlier(folder: Path, settings: str) -> FrontierRecord | None:
     record = FrontierRecord.load(folder / FILE, owner=OWNER)
     if record.settings != settings:
         raise InvalidInputError(
-            f"The folder {folder.name!r} of `out` holds a frontier of other texts or settings. Give another folder, "
+            f"The folder {folder.name!r} of `out` has a frontier of other texts or settings. Give another folder, "
             "or remove it.",
             code="E-INPUT-EXISTS",
             param="out",

@@ -36,7 +36,7 @@ from vecveil.metrics import UtilityTask
 from vecveil.protector import load
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.records.audit import AuditRecord
-from vecveil.records.gate import check_baseline, check_gate
+from vecveil.records.verdict import check_baseline, check_gate
 from vecveil.stores import open_store
 from vecveil.stores.exposure import read_query_log, visible_accesses, visible_queries, visible_rows
 from vecveil.stores.locations import index_place

@@ -109,7 +109,7 @@ def share_interval(credits: Any, groups: Any = None, *, level: float = LEVEL) ->
     level = check_probability(level, owner=owner, param="level", open_interval=True)
     given = np.asarray(credits, dtype=np.float64)
     if given.ndim != 1 or not given.size or not bool(((given >= 0) & (given <= 1)).all()):
-        raise InvalidInputError(f"{owner}: `credits` holds one or more numbers in [0, 1].", param="credits")
+        raise InvalidInputError(f"{owner}: `credits` takes one or more numbers in [0, 1].", param="credits")
     rows = given.size
     index, count = group_index(groups, rows, owner=owner)
     total = float(given.sum())

@@ -70,7 +70,7 @@ def check_binary(labels: npt.NDArray[Any], *, owner: str, param: str) -> BoolArr
     if labels.dtype == np.bool_:
         return labels
     if labels.dtype.kind not in "iuf" or not bool(((labels == 0) | (labels == 1)).all()):
-        raise InvalidInputError(f"{owner}: `{param}` holds 0 and 1 only.", code="E-INPUT-VALUES", param=param)
+        raise InvalidInputError(f"{owner}: `{param}` takes only 0 and 1.", code="E-INPUT-VALUES", param=param)
     return labels.astype(np.bool_)
 
 
@@ -233,9 +233,9 @@ def _check(
     if not np.isfinite(s).all():
         raise not_finite(owner, param)
     if bounded and s.size and (s.min() < 0 or s.max() > 1):
-        raise InvalidInputError(f"{owner}: `{param}` holds numbers from 0 to 1.", param=param)
+        raise InvalidInputError(f"{owner}: `{param}` takes numbers from 0 to 1.", param=param)
     if not true.any():
-        raise InvalidInputError(f"{owner}: `labels` holds zeros only.", code="E-INPUT-CLASSES", param="labels")
+        raise InvalidInputError(f"{owner}: `labels` contains only zeros.", code="E-INPUT-CLASSES", param="labels")
     index, _ = group_index(groups, len(s), owner=owner)
     return s, true, index
 
@@ -245,7 +245,7 @@ def _check_rates(base_rates: Any, width: int, *, owner: str) -> FloatArray | Non
         return None
     rates = np.asarray(base_rates, dtype=np.float64)
     if rates.shape != (width,) or not np.isfinite(rates).all():
-        text = f"{owner}: `base_rates` holds {width} finite numbers, one for each token."
+        text = f"{owner}: `base_rates` takes {width} finite numbers, one for each token."
         raise InvalidInputError(text, param="base_rates")
     return rates
 
@@ -503,6 +503,6 @@ def _integers(value: Any, rows: int | None, low: int, high: int, *, owner: str, 
     if given.ndim != 1 or not given.size or (rows is not None and given.size != rows):
         raise wrong_shape(owner, param, f"({'M' if rows is None else rows},)", given.shape)
     if given.dtype.kind not in "iu" or given.min() < low or given.max() > high:
-        text = f"{owner}: `{param}` holds whole numbers from {low} to {high}."
+        text = f"{owner}: `{param}` takes whole numbers from {low} to {high}."
         raise InvalidInputError(text, code="E-INPUT-VALUES", param=param)
     return given.astype(np.int64)

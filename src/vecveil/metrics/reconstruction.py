@@ -239,7 +239,7 @@ def reconstruction_leakage(
     index, _ = group_index(groups, len(truth), owner=owner)
     held = np.array([len(tokens) for tokens in truth], dtype=np.float64)
     if not held.any():
-        raise InvalidInputError(f"{owner}: `token_sets_true` holds no token.", param="token_sets_true")
+        raise InvalidInputError(f"{owner}: `token_sets_true` contains no token.", param="token_sets_true")
     hits = np.array([len(t & g) for t, g in zip(truth, guess, strict=True)], dtype=np.float64)
     chance = None
     swap = other_rows(index, len(truth), owner=owner, seed=seed)
@@ -252,6 +252,6 @@ def _check_sets(value: Any, *, owner: str, param: str) -> list[frozenset[Hashabl
     # A string is iterable too: its letters would pass as tokens.
     every = [value, *value] if hasattr(value, "__iter__") and not isinstance(value, str | bytes) else [None]
     if any(isinstance(tokens, str | bytes) or not hasattr(tokens, "__iter__") for tokens in every):
-        text = f"{owner}: `{param}` holds one set of tokens for each text. Split the texts into their tokens first."
+        text = f"{owner}: `{param}` takes one set of tokens for each text. Split the texts into their tokens first."
         raise InvalidInputError(text, param=param)
     return [frozenset(tokens) for tokens in value]

@@ -282,7 +282,7 @@ def _checked_gains(scores: Any, relevance: Any, *, owner: str) -> tuple[FloatArr
     if not np.isfinite(s).all():
         raise not_finite(owner, "scores")
     if not np.isfinite(gains.data).all() or (gains.data < 0).any():
-        raise InvalidInputError(f"{owner}: `relevance` holds finite numbers of 0 or more.", param="relevance")
+        raise InvalidInputError(f"{owner}: `relevance` takes finite numbers of 0 or more.", param="relevance")
     return s, gains
 
 

@@ -10,7 +10,7 @@ from harness.sample_attacks import settle
 from harness.sample_audit import sample_audit
 from vecveil.errors import InvalidInputError
 from vecveil.records import AuditRecord
-from vecveil.records.gate import GateResult, check_baseline, check_gate
+from vecveil.records.verdict import GateResult, check_baseline, check_gate
 
 
 def parse(record: dict[str, Any]) -> AuditRecord:

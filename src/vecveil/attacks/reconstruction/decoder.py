@@ -388,7 +388,7 @@ def open_decoder(folder: Path, dimension: int, *, owner: str) -> Decoder:
     try:
         decoder = Decoder.load(folder)
     except Exception as error:  # safetensors, tokenizers and torch raise their own exception types
-        raise DataFileError(f"The folder {folder.name} holds no decoder of GEIAAttack.", param="decoder") from error
+        raise DataFileError(f"The folder {folder.name} has no decoder of GEIAAttack.", param="decoder") from error
     got = len(decoder.inputs.mean)
     if got != dimension:
         raise DataFileError(
