@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from research.bench import Bench
@@ -75,6 +75,16 @@ class GridSpec(SeededScalesSpec, frozen=True, kw_only=True):
         return whole_numbers(self.options.get(method, {}))
 
 
+def points(spec: GridSpec, places: Iterable[Mapping[str, str]]) -> list[Cell]:
+    """Return the cells of each method at its scales in some places (axes before the method), by seed and place."""
+    return [
+        Cell.of(**place, method=method, scale=scale, seed=seed)
+        for seed, place, method in itertools.product(spec.all_seeds, places, ("none", *spec.methods))
+        for scale in spec.own_scales.get(method, spec.scales)
+        if spec.wants(scale, seed) and parse_scale(scale).fits(method)
+    ]
+
+
 G = TypeVar("G", bound=GridSpec)
 
 
@@ -84,14 +94,7 @@ class Grid(Experiment[G]):
     spec_type = GridSpec
 
     def cells(self, spec: G) -> list[Cell]:
-        """Return the cells of each method at its scales; those of a problem and seed side by side."""
-        axes = itertools.product(spec.all_seeds, spec.problems, ("none", *spec.methods))
-        return [
-            Cell.of(problem=problem, method=method, scale=scale, seed=seed)
-            for seed, problem, method in axes
-            for scale in spec.own_scales.get(method, spec.scales)
-            if spec.wants(scale, seed) and parse_scale(scale).fits(method)
-        ]
+        return points(spec, [{"problem": problem} for problem in spec.problems])
 
     def settings(self, spec: G, cell: Cell) -> dict[str, Any]:
         options = spec.options.get(cell["method"], {})

@@ -131,18 +131,27 @@ def released(protector: Protector | None, X: Embeddings, seed: int) -> tuple[Emb
 
 
 def leakage(
-    material: Material, protector: Protector | None, names: Sequence[str], *, further: bool = False
+    material: Material,
+    protector: Protector | None,
+    names: Sequence[str],
+    *,
+    further: bool = False,
+    changed: Embeddings | None = None,
 ) -> dict[str, Any]:
-    """Return each attack's figures on the judged texts, trained on releases of the learning texts."""
+    """Return each attack's figures on the judged texts, trained on releases of the learning texts.
+
+    Args:
+        changed: vectors of changed texts, attacked in place of the clean ones, without ``transplant``.
+    """
     case, seed = material.case, material.seed
-    X = case.embeddings
+    X = case.embeddings if changed is None else changed
     assert X is not None
     judged, oracle = released(protector, X[case.test], seed)
     known = LabelledVectors(
         X[case.train],
         case.labels[case.train],
         case.groups[case.train],
-        case.without_train,
+        case.without_train if changed is None else None,
         case.further if further else None,
     )
     met = LabelledVectors(judged, case.labels[case.test], case.groups[case.test])
@@ -151,14 +160,9 @@ def leakage(
     results = [
         attack.run(known, met, rng=seed, show_progress=False, **oracle)
         for attack in attacks_named(names, further=known.further is not None)
+        if changed is None or attack.name != "transplant"
     ]
-    return judged_by(material, results)
-
-
-def judged_by(material: Material, results: Sequence[AttackResult]) -> dict[str, Any]:
-    """Return the part of a point's ``found`` that attacks fill."""
     worst = max(results, key=lambda result: result.value)
-    case = material.case
     return {
         "attacks": {result.name: _figures(result) for result in results},
         "worst": worst.name,

@@ -15,7 +15,7 @@ from research.bench import Bench
 from research.datasets import open_dataset
 from research.datasets.kinds import TextSet
 from research.experiment import Cell, Experiment, Records, note
-from research.grid import SeededScalesSpec
+from research.grid import GridSpec, points
 from research.points import attacks_named, protector_record, released, utility
 from research.results import Number, Summary
 from research.scales import parse_scale
@@ -43,19 +43,15 @@ class AttributeSpec(Settings, frozen=True, kw_only=True):
     texts: Whole = 4000
 
 
-class AttributesSpec(SeededScalesSpec, frozen=True, kw_only=True):
+class AttributesSpec(GridSpec, frozen=True, kw_only=True):
     attributes: dict[str, AttributeSpec] = {}
     methods: tuple[str, ...] = ("laplace", "covariance", "subspace")
-    scales: tuple[str, ...] = ("clean", "utility 0.95")
-    options: dict[str, dict[str, float]] = {}
 
     def __post_init__(self) -> None:
-        for scale in (*self.scales, *self.more_scales):
-            parse_scale(scale)
+        super().__post_init__()
         for name, one in self.attributes.items():
             if not one.keep:
                 raise wrong(f"attributes.{name}.keep", f"`attributes.{name}.keep` names no data set.")
-        attacks_named(self.attacks, further=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,14 +77,7 @@ class Attributes(Experiment[AttributesSpec]):
     version = 2  # 1: attackers learnt from the fitted texts
 
     def cells(self, spec: AttributesSpec) -> list[Cell]:
-        return [
-            Cell.of(attribute=name, method=method, scale=scale, seed=seed)
-            for seed in spec.all_seeds
-            for name in spec.attributes
-            for method in ("none", *spec.methods)
-            for scale in spec.scales
-            if spec.wants(scale, seed) and parse_scale(scale).fits(method)
-        ]
+        return points(spec, [{"attribute": name} for name in spec.attributes])
 
     def settings(self, spec: AttributesSpec, cell: Cell) -> dict[str, Any]:
         one = spec.attributes[cell["attribute"]]
@@ -116,7 +105,6 @@ class Attributes(Experiment[AttributesSpec]):
         tasks = {kept: bench.task(kept, encoder) for kept in one.keep}
         protector: Protector | None = None
         if cell["method"] != "none":
-            options: dict[str, Any] = dict(spec.options.get(cell["method"], {}))
             protector = fit_labels(
                 X[found.fit],
                 [found.classes[i] for i in found.labels[found.fit]],
@@ -126,7 +114,7 @@ class Attributes(Experiment[AttributesSpec]):
                 seed=seed,
                 show_progress=False,
                 **parse_scale(cell["scale"]).arguments(cell["method"]),
-                **options,
+                **spec.options.get(cell["method"], {}),
             )
         return {
             "kept": {kept: utility(task, protector, seed) for kept, task in tasks.items()},

@@ -11,12 +11,13 @@ import msgspec
 from research import tables as draw
 from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
+from research.grid import GridSpec, points
 from research.judging import Order, verdict
-from research.points import attacks_named, measure_point
+from research.points import measure_point
 from research.published import published
 from research.results import ClaimFinding, Figure, Summary, Table, XAxis, YAxis, number
 from research.scales import parse_scale
-from research.specification import Spec, check_names, digest
+from research.specification import check_names, digest
 from vecveil.encoders import LsaEncoder
 from vecveil.encoders.lsa import LSA_FILE
 from vecveil.errors import InvalidInputError, MissingDependencyError
@@ -25,25 +26,21 @@ LSA = "lsa"
 DIMENSION = 300
 
 
-class EmbeddingModelsSpec(Spec, frozen=True, kw_only=True):
+class EmbeddingModelsSpec(GridSpec, frozen=True, kw_only=True):
     """Encoders, methods and scales.
 
     Attributes:
         encoders: name in the tables -> a name or folder for `vecveil.load_encoder`; ``lsa`` is fitted on the problem's
             own texts.
         lsa: options of `LsaEncoder.fit`.
-        scales: see `parse_scale`; ``clean`` is measured once for all methods.
     """
 
     encoders: dict[str, str]
     lsa: dict[str, int] = msgspec.field(default_factory=lambda: {"dimension": DIMENSION})
-    methods: tuple[str, ...] = ("laplace", "purkayastha", "sparse", "subspace")
     scales: tuple[str, ...] = ("clean", "effective 10", "utility 0.95")
 
     def __post_init__(self) -> None:
-        for scale in self.scales:
-            parse_scale(scale)
-        attacks_named(self.attacks, further=True)
+        super().__post_init__()
         known = ("dimension", "ngrams", "min_texts", "max_terms", "seed")
         check_names("lsa", self.lsa, known)
 
@@ -57,15 +54,8 @@ class EmbeddingModels(Experiment[EmbeddingModelsSpec]):
     spec_type = EmbeddingModelsSpec
 
     def cells(self, spec: EmbeddingModelsSpec) -> list[Cell]:
-        return [
-            Cell.of(problem=problem, encoder=encoder, method=method, scale=scale, seed=seed)
-            for seed in range(spec.seeds)
-            for problem in spec.problems
-            for encoder in spec.encoders
-            for method in ("none", *spec.methods)
-            for scale in spec.scales
-            if (method == "none") == (scale == "clean")
-        ]
+        places = [{"problem": problem, "encoder": encoder} for problem in spec.problems for encoder in spec.encoders]
+        return points(spec, places)
 
     def settings(self, spec: EmbeddingModelsSpec, cell: Cell) -> dict[str, Any]:
         source = spec.encoders[cell["encoder"]]

@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 
 from research import tables as draw
-from research.bench import Bench, Material
+from research.bench import Bench
 from research.catalogue.tradeoff import AXES
 from research.experiment import Cell, Records, note
 from research.grid import Grid, GridSpec
 from research.judging import Measured
-from research.points import attacks_named, judged_by, utility_record
+from research.points import leakage, utility_record
 from research.problems import grouped_concept
 from research.results import Number, Summary, Table, number
 from research.specification import check_names, wrong
 from research.tasks import read_task, task_texts
-from vecveil.attacks import LabelledVectors
 from vecveil.concepts.rewriting import Rewriter
 from vecveil.metrics import Estimate
 from vecveil.metrics.estimates import trade_off_rate
@@ -81,7 +80,7 @@ class PiiTransforms(Grid[TransformSpec]):
             lambda texts: encoder.encode(rewriter.rewrite(list(texts), show_progress=False)),
         )
         kept = utility_record(task.clean(), material.task.clean())
-        return {"utility": kept, **_leakage(material, Y, spec.attacks), "protector": None}
+        return {"utility": kept, **leakage(material, None, spec.attacks, changed=np.asarray(Y)), "protector": None}
 
     def summary(self, spec: TransformSpec, records: Records) -> Summary:
         problems = records.values("problem")
@@ -105,16 +104,6 @@ def _rewriter(bench: Bench, cell: Cell) -> Rewriter:
             "none: use terms, patterns or entities.",
         )
     return found
-
-
-def _leakage(material: Material, Y: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return what attackers trained on the vectors of changed texts infer about the original words."""
-    case = material.case
-    known = LabelledVectors(Y[case.train], case.labels[case.train], case.groups[case.train])
-    met = LabelledVectors(np.asarray(Y[case.test]), case.labels[case.test], case.groups[case.test])
-    attacks = [one for one in attacks_named(names, further=False) if one.name != "transplant"]
-    results = [attack.run(known, met, rng=material.seed, show_progress=False) for attack in attacks]
-    return judged_by(material, results)
 
 
 def _rate(records: Records, problem: str, rows: Records, attack: str | None = None, *, assumed: bool) -> float:
