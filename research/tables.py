@@ -375,13 +375,3 @@ def excess_shares(own: Records, base: Records, *path: str) -> list[float]:
         if beside > 0 and math.isfinite(mine):
             found.append(mine / beside)
     return found
-
-
-def excess_ratio(records: Records, problem: str, method: str, against: str, scale: str) -> float:
-    """Return the leakage of one method above chance as a share of another's at the same scale.
-
-    NaN if either was not measured, or if the other's is not above chance.
-    """
-    at = records.where(problem=problem, scale=scale)
-    base = excess(at.where(method=against))
-    return excess(at.where(method=method)) / base if base > 0 else math.nan

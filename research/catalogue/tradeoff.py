@@ -155,8 +155,9 @@ class Frontier(Grid[GridSpec]):
         }
 
         def ratio(key: tuple[str, str, str], rows: Records) -> Number | None:
-            problem, scale, method = key
-            return number([draw.excess_ratio(records, problem, method, "sparse", scale)], digits=0)
+            return number(
+                draw.excess_shares(rows, records.where(problem=key[0], scale=key[1], method="sparse")), digits=0
+            )
 
         columns = [
             draw.axis("Problem", 0),
@@ -172,14 +173,13 @@ class Frontier(Grid[GridSpec]):
     def _bar(self, records: Records, problem: str) -> ClaimFinding:
         at = records.where(problem=problem, scale=AT)
         shares = draw.excess_shares(at.where(method="subspace"), at.where(method="sparse"))
-        ratio = draw.excess_ratio(records, problem, "subspace", "sparse", AT)
         claim = (
             f"At 95 % utility subspace leaks at most a third of SPARSE's excess over chance ({problem}, listed words)."
         )
-        if math.isnan(ratio) or not shares:
+        if not shares:
             return ClaimFinding(claim, "own", "not measured", "not measured")
-        ours = f"{100 * ratio:.0f} % of SPARSE's excess over chance"
         measured = Measured(dict(enumerate(shares)))
+        ours = f"{100 * measured.value:.0f} % of SPARSE's excess over chance"
         return ClaimFinding(claim, "own", within(measured, most=BAR), ours)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from harness.experiment_data import small_data
 from research import run, summarise
 from research.experiment import Records
-from research.tables import excess_ratio
+from research.tables import excess_shares
 
 
 def records(sparse: float, subspace: float) -> Records:
@@ -26,18 +25,12 @@ def records(sparse: float, subspace: float) -> Records:
     )
 
 
-def ratio(sparse: float, subspace: float) -> float:
-    return excess_ratio(records(sparse, subspace), "p", "subspace", "sparse", "utility 0.95")
-
-
-def test_a_share_of_the_excess() -> None:
-    assert ratio(0.6, 0.3) == pytest.approx(0.25)
-    assert ratio(0.6, 0.1) < 0
-
-
-@pytest.mark.parametrize("sparse", [0.2, 0.1])
-def test_nothing_is_a_share_of_no_excess(sparse: float) -> None:
-    assert math.isnan(ratio(sparse, 0.3))
+@pytest.mark.parametrize(
+    ("sparse", "subspace", "shares"), [(0.6, 0.3, [0.25]), (0.6, 0.1, [-0.25]), (0.2, 0.3, []), (0.1, 0.3, [])]
+)
+def test_a_share_is_of_an_excess(sparse: float, subspace: float, shares: list[float]) -> None:
+    rows = records(sparse, subspace)
+    assert excess_shares(rows.where(method="subspace"), rows.where(method="sparse")) == pytest.approx(shares)
 
 
 def test_the_data_sets_are_counted_and_stand_beside_the_papers(tmp_path: Path) -> None:
