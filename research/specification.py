@@ -222,20 +222,25 @@ def _chosen(problems: Mapping[str, Any], names: list[Any], owner: str) -> dict[s
 def _read(kind: type[Spec], given: dict[str, Any], owner: str) -> Spec:
     """Return the settings in a mapping, checked by the annotations of their class."""
     problems = given.get("problems")
-    for one in problems.values() if isinstance(problems, dict) else ():
+    parts: list[tuple[str, type[Any], Any]] = [("", kind, given)]
+    for name, one in problems.items() if isinstance(problems, dict) else ():
         if isinstance(one, dict) and isinstance(one.get("data"), str):
             one["data"] = [one["data"]]
-    try:
-        return msgspec.convert(given, kind)
-    except msgspec.ValidationError as error:
-        if isinstance(cause := error.__cause__, InvalidInputError):
-            raise DataFileError(f"{owner}: {cause}", param=cause.param) from None
-        words, _, place = str(error).partition(" - at `$")
-        place = place.strip(".`")
-        field = re.fullmatch("Object (contains unknown|missing required) field `(.{1,60}).*`", words)
-        if field:
-            place = f"{place}.{field[2]}".lstrip(".")
-            words = "is missing" if field[1] == "missing required" else "is an unknown key; see docs/experiments.md"
-        else:
-            words = f"{words[:1].lower()}{words[1:]}" + (". Put quotes around it" if "`str`, got" in words else "")
-    raise _file_error(owner, place, f"{words}.")
+        parts.insert(0, (f"problems.{name}.", ProblemSpec, one))  # alone, so that an error names the problem
+    for prefix, part, settings in parts:
+        try:
+            found = msgspec.convert(settings, part)
+        except msgspec.ValidationError as error:
+            if isinstance(cause := error.__cause__, InvalidInputError):
+                raise DataFileError(f"{owner}: {cause}", param=cause.param) from None
+            words, _, place = str(error).partition(" - at ")
+            place = place.rpartition("`$")[2].strip(".`")
+            field = re.fullmatch("Object (contains unknown|missing required) field `(.{1,60}).*`", words)
+            if field:
+                place = f"{place}.{field[2]}".lstrip(".")
+                words = "is missing" if field[1] == "missing required" else "is an unknown key; see docs/experiments.md"
+            else:
+                words = f"{words[:1].lower()}{words[1:]}" + (". Put quotes around it" if "`str`, got" in words else "")
+            raise _file_error(owner, f"{prefix}{place}".rstrip("."), f"{words}.") from None
+    spec: Spec = found
+    return spec

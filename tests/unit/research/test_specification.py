@@ -65,10 +65,10 @@ def test_without_quick_they_do_not() -> None:
     ("change", "found"),
     [
         (("methods: [laplace]", "method: [laplace]"), "`method` is an unknown key"),
-        (("terms: [one]}, texts", "words: [one]}, texts"), "`problems[...].concept.words` is an unknown key"),
+        (("terms: [one]}, texts", "words: [one]}, texts"), "`problems.a.concept.words` is an unknown key"),
         (("methods: [laplace]", "methods: [laplaze]"), "`methods` 'laplaze'"),
         (("effective 10", "effective ten"), "`scales` has"),
-        (("texts: 50", "texts: many"), "`problems[...].texts` expected `int | null`, got `str`"),
+        (("texts: 50", "texts: many"), "`problems.a.texts` expected `int | null`, got `str`"),
         (("texts: 50", "texts: 0"), "expected `int` >= 1"),
         (("terms: [one]}, texts", "terms: [1]}, texts"), "Put quotes around it"),
         (("problems: [b]", "problems: [c]"), "`quick.problems` names 'c'; use some of a, b"),
