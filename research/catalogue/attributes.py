@@ -114,7 +114,7 @@ class Attributes(Experiment[AttributesSpec]):
                 seed=seed,
                 show_progress=False,
                 **parse_scale(cell["scale"]).arguments(cell["method"]),
-                **spec.options.get(cell["method"], {}),
+                **spec.method_options(cell["method"]),
             )
         return {
             "kept": {kept: utility(task, protector, seed) for kept, task in tasks.items()},
