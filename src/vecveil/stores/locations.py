@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, StoreError, VecveilError
 from vecveil.stores.store import VectorStore
 
 # Shown in names of stores; every other option may be a secret. An allowlist, so that new options stay hidden.
@@ -104,7 +104,16 @@ def store_of(kind: str, where: str, collection: str | None, options: Mapping[str
         raise InvalidInputError(
             f"`location` has the form KIND:WHERE#COLLECTION, and names no known kind: {known}.", param="location"
         )
-    store = entry.load()
+    try:
+        store = entry.load()
+    except Exception as error:
+        if kind in KINDS or isinstance(error, VecveilError):
+            raise
+        raise StoreError(
+            f"The package of the kind {kind!r} (entry point {entry.value!r}) failed to load: {type(error).__name__}. "
+            "Repair it, or uninstall it.",
+            param="location",
+        ) from error
     if not (isinstance(store, type) and issubclass(store, VectorStore)):
         raise InvalidInputError(
             f"`location`: the entry point {kind!r} of {GROUP} is not a class of vecveil.stores.VectorStore.",

@@ -69,7 +69,10 @@ def test_a_package_adds_a_database_and_replaces_none(tmp_path: Path, monkeypatch
     info = tmp_path / "shelf-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1.0\n")
-    entries = "shelf = shelf:Shelf\nchroma = shelf:Shelf\nnothing = json:dumps\n"
+    entries = (
+        "shelf = shelf:Shelf\nchroma = shelf:Shelf\nnothing = json:dumps\ngone = shelf:Gone\nbroken = broken:Store\n"
+    )
+    (tmp_path / "broken.py").write_text("raise RuntimeError('canary')\n")
     (info / "entry_points.txt").write_text(f"[vecveil.stores]\n{entries}")
     monkeypatch.syspath_prepend(tmp_path)
     location = f"shelf:{tmp_path}/rows#notes"
@@ -80,6 +83,10 @@ def test_a_package_adds_a_database_and_replaces_none(tmp_path: Path, monkeypatch
     for unknown in ("nothing:x#y", "other:x#y"):
         with raises("E-INPUT", "location"):
             open_store(unknown)
+    for broken in ("gone:x#y", "broken:x#y"):
+        with raises("E-STORE", "location") as caught:
+            open_store(broken)
+        assert "canary" not in str(caught.value)
 
 
 def test_a_path_is_absolute_and_its_state_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
