@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
@@ -36,12 +37,14 @@ class Hashed:
     """An encoder without a model: unit vectors drawn from the text's hash, near to that of the text's first word."""
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        rows = [self._drawn(text) + 1.5 * self._drawn(text.split()[0]) for text in texts]
+        rows = [drawn(text) + 1.5 * drawn(text.split()[0]) for text in texts]
         return np.array([row / np.linalg.norm(row) for row in rows], np.float32).reshape(-1, DIMENSION)
 
-    def _drawn(self, text: str) -> np.ndarray:
-        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
-        return np.random.default_rng(seed).standard_normal(DIMENSION)
+
+@functools.cache
+def drawn(text: str) -> np.ndarray:
+    seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+    return np.random.default_rng(seed).standard_normal(DIMENSION)
 
 
 @pytest.fixture(scope="module")
