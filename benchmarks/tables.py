@@ -11,6 +11,7 @@ A table stands between ``<!-- table: NAME -->`` and ``<!-- end table -->``. What
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import string
@@ -198,8 +199,12 @@ def leakage(folder: Path = RESULTS) -> str:
     return table(head, lines, words=3)
 
 
-def modes(folder: Path = RESULTS) -> str:
-    """Return one row a mode: when to choose it, what an attacker recovers, what search keeps and costs."""
+def modes(folder: Path = RESULTS, *, words: bool = False) -> str:
+    """Return one row a mode: when to choose it, what an attacker recovers, what search keeps and costs.
+
+    Args:
+        words: say in words what is recovered and kept, without the rows to compare with.
+    """
     record, speed = load("modes", folder), load("sealed_index", folder)
     among = figure(record, "{modes.sealed-search.identified.metric}").split()[-1]
     recovered = ["attacker recovers listed words", "other drug names", f"finds the text among {among}"]
@@ -214,7 +219,14 @@ def modes(folder: Path = RESULTS) -> str:
         if of is None:
             return "ciphertext"
         left = (of["value"] - of["chance"]) / max((of["clean"] or 0) - of["chance"], 1e-9)
+        if words:
+            return "as by guessing" if of["low"] <= of["chance"] else "**not protected**" if left > 0.5 else "fewer"
         return interval(of) + (", not protected" if left > 0.5 else "")
+
+    def kept(share: float) -> str:
+        if not words:
+            return percent(share)
+        return "exact" if share >= 0.999 else "nearly all" if share >= 0.9 else "most" if share >= 0.5 else "little"
 
     lines = []
     for name, (choose, cost, needed) in {
@@ -231,9 +243,11 @@ def modes(folder: Path = RESULTS) -> str:
         "protected-vectors": ("the vectors go to somebody without a key", theirs, "the list, the texts"),
     }.items():
         mode = record["modes"][name]
-        found = percent(mode.get("recall", million["recall"]))
+        found = kept(mode.get("recall", million["recall"]))
         figures = (stored(mode.get(kind)) for kind in kinds)
         lines.append([f"**{name.replace('-', ' ')}**", choose, *figures, found, cost, needed])
+    if words:
+        return table(head, lines, words=len(head))
     clean, guess = ([percent(noisy[kind][key]) for kind in kinds] for key in ("clean", "chance"))
     index = percent(record["modes"]["sealed-index"]["listed"]["chance"])
     lines.append(["no protection", "", *clean, "100%", theirs, ""])
@@ -572,6 +586,7 @@ TABLES: dict[str, Render] = {
     ),
     "membership": membership,
     "modes": modes,
+    "modes-words": functools.partial(modes, words=True),
     "sealed-beside": sealed_beside,
     "mechanisms": mechanisms,
     "mechanisms-others": mechanisms_others,
