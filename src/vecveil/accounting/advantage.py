@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from vecveil.accounting.guarantee import WEAK_EPSILON
 from vecveil.accounting.privacy_loss import Array, log_integral
 from vecveil.accounting.two_centre import LaplacePrivacyLoss
 from vecveil.errors import CalibrationError, InvalidInputError
@@ -360,6 +361,19 @@ def epsilon_meaning(n: int, epsilon: float) -> tuple[str, ...]:
             f"10^{eps / math.log(10):.0f}. The exact loss of two vectors at distance {_NEAR}: {exact}"
         )
     return tuple(sentences)
+
+
+def weakness(worst: float | None, apart: float, exponent: float, advantage: float, where: str) -> list[str]:
+    """Return what a weak worst-case ε allows at the distance ``apart``, and what it is exactly.
+
+    ``exponent`` is ε times that distance in the mechanism's metric, ``advantage`` the largest one there.
+    """
+    if worst is None or worst <= WEAK_EPSILON:
+        return []
+    return [
+        f"At a distance of {apart:.3g} {where} the bound allows a factor of e^{exponent:.3g}, which excludes little; "
+        f"exactly, the largest advantage of any attacker there is {advantage:.3g}."
+    ]
 
 
 def epsilon_of_cosine(n: int, target_cosine: float) -> float:

@@ -69,6 +69,15 @@ class Guarantee:
     def _with(self, sentence: str) -> Guarantee:
         return replace(self, promised=(*self.promised, sentence))
 
+    def of_labels(self) -> Guarantee:
+        """Return the guarantee of a concept given by labels."""
+        labels = (
+            "Anything about the labels themselves. The neighbours are texts: labels give no pairs of texts with and "
+            "without the concept, so the distance between texts of different labels is unknown, and an audit measures "
+            "what leaks."
+        )
+        return replace(self, not_promised=(labels, *self.not_promised))
+
     def followed_by(self, steps: tuple[str, ...]) -> Guarantee:
         """Return the guarantee with the steps after the noise listed as post-processing."""
         if self.kind == "obfuscation":

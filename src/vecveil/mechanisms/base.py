@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee
-from vecveil.accounting.guarantee import WEAK_EPSILON
 from vecveil.errors import InvalidInputError, ReleaseError
 from vecveil.randomness import WordStream, resolve_stream
 from vecveil.types import Embeddings, Matrix, RandomSource, Vector
@@ -170,21 +169,6 @@ class Mechanism(ABC):
     @abstractmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
         """Return the mechanism of a protector file; the ValueError names an invalid part."""
-
-
-def little_bounded(mechanism: Mechanism, worst: float | None, apart: float, inside: float, where: str) -> list[str]:
-    """Return what a weak worst-case ε allows at the Euclidean distance or angle ``apart``, and what it is exactly.
-
-    ``inside`` is that distance in the mechanism's metric.
-    """
-    if worst is None or worst <= WEAK_EPSILON:
-        return []
-    advantage = float(mechanism.advantage(np.array([inside]))[0])
-    epsilon = mechanism.parameters()["epsilon"]
-    return [
-        f"At a distance of {apart:.3g} {where} the bound allows a factor of e^{inside * epsilon:.3g}, which excludes "
-        f"little; exactly, the largest advantage of any attacker there is {advantage:.3g}."
-    ]
 
 
 def release_error(X: Embeddings, owner: str) -> ReleaseError:

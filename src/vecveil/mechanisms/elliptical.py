@@ -24,9 +24,10 @@ from vecveil.accounting import (
     gaussian_total_variation,
     laplace_total_variation,
 )
+from vecveil.accounting.advantage import weakness
 from vecveil.accounting.guarantee import WEAK_EPSILON
 from vecveil.errors import InvalidInputError
-from vecveil.mechanisms.base import BLOCK_VALUES, Arrays, Mechanism, little_bounded
+from vecveil.mechanisms.base import BLOCK_VALUES, Arrays, Mechanism
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream, kernel
 from vecveil.randomness.elementary import Words, row_dots
@@ -51,9 +52,9 @@ class EllipticalMechanism(Mechanism):
         check_count(self.splits, owner=type(self).__name__, param="splits", maximum=16)
 
     @property
-    @abstractmethod
     def _laplace_epsilon(self) -> float | None:
         """ε of Laplace noise; None for Gaussian noise."""
+        return None
 
     @property
     @abstractmethod
@@ -88,8 +89,7 @@ class EllipticalMechanism(Mechanism):
         finite = True
         rows = max(1, BLOCK_VALUES // n)
         for start in range(0, len(X), rows):
-            stop = min(start + rows, len(X))
-            part = stream.part(start, stop)
+            part = stream.part(start, stop := min(start + rows, len(X)))
             noise = part.normals(n, splits=self.splits)
             if epsilon is None:
                 scalars = np.full(part.rows, self._deviation)
@@ -170,7 +170,8 @@ class Mahalanobis(EllipticalMechanism):
         # A tenth of the norm, in the direction of least noise.
         worst, apart = self.guarantee().epsilon_euclidean_worst, 0.1 * rms_norm
         inside = 0.0 if worst is None else apart * worst / self.epsilon
-        return little_bounded(self, worst, apart, inside, "in the least protected direction")
+        advantage = float(self.advantage(np.array([inside]))[0])
+        return weakness(worst, apart, inside * self.epsilon, advantage, "in the least protected direction")
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         return self.shape.to_arrays()
@@ -204,9 +205,7 @@ class Laplace(Mahalanobis):
             return list(epsilon_meaning(self.dimension, self.epsilon))
         return super().weakness(rms_norm)
 
-    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return nothing: Σ = I follows from the dimension."""
-        return {}
+    to_arrays = EllipticalMechanism.to_arrays  # none: Σ = I follows from the dimension
 
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
@@ -249,17 +248,8 @@ class Gaussian(EllipticalMechanism):
         super().__post_init__()
 
     @property
-    def _laplace_epsilon(self) -> None:
-        return None
-
-    @property
     def _deviation(self) -> float:
         return self.sigma
-
-    @property
-    def _local(self) -> tuple[float, float] | None:
-        """(ε, δ) of the calibration of σ, if there was one."""
-        return None
 
     def noise_covariance(self) -> Matrix:
         """Return σ²Σ."""
@@ -279,6 +269,8 @@ class Gaussian(EllipticalMechanism):
             local=self._local,
         )
 
+    _local = None  # (ε, δ) of the calibration of σ, if there was one
+
     def rescaled(self, factor: float) -> Mechanism:
         return Gaussian(self.shape, self.sigma * factor, self.splits)
 
@@ -287,7 +279,9 @@ class Gaussian(EllipticalMechanism):
 
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
-        made = cls(saved_shape(arrays, dimension), float(parameters["sigma"]), parameters["splits"])
+        stored = any(name.startswith("shape.") for name in arrays)
+        shape = NoiseShape.from_arrays(arrays, dimension) if stored else NoiseShape.isotropic(dimension)
+        made = cls(shape, float(parameters["sigma"]), parameters["splits"])
         # A forged file may hold a σ whose square overflows.
         if not 1e-300 < made.sigma < 1e300:
             raise ValueError("sigma")
@@ -315,14 +309,11 @@ class LdpGaussian(Gaussian):
         delta = check_probability(delta, owner=owner, param="delta", open_interval=True)
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
+        object.__setattr__(self, "_local", (epsilon, delta))
         # The sensitivity covers the tolerance, so accepted rows of norm 1 + 1e-5 keep (ε, δ).
         sensitivity = self.SENSITIVITY * self.LARGEST_NORM
         sigma = analytic_gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
         super().__init__(NoiseShape.isotropic(dimension), sigma, splits)
-
-    @property
-    def _local(self) -> tuple[float, float]:
-        return self.epsilon, self.delta
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         if not np.isfinite(X).all():
@@ -365,13 +356,6 @@ class LdpGaussian(Gaussian):
         # Another SciPy may compute σ with other last bits; keyed noise must not change with it.
         object.__setattr__(made, "sigma", stored)
         return made
-
-
-def saved_shape(arrays: Arrays, dimension: int) -> NoiseShape:
-    """Return the shape of a protector file: the identity if the file has no shape arrays."""
-    if any(name.startswith("shape.") for name in arrays):
-        return NoiseShape.from_arrays(arrays, dimension)
-    return NoiseShape.isotropic(dimension)
 
 
 def rms_norm_of_epsilon(epsilon: float, dimension: int) -> float:

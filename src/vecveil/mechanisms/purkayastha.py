@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, purkayastha_guarantee, purkayastha_total_variation
+from vecveil.accounting.advantage import weakness
 from vecveil.errors import InvalidInputError
-from vecveil.mechanisms.base import Arrays, Mechanism, little_bounded
+from vecveil.mechanisms.base import Arrays, Mechanism
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream, kernel
 from vecveil.randomness.elementary import Words
@@ -185,7 +186,8 @@ class Purkayastha(Mechanism):
         return Purkayastha(self.n, self.epsilon / factor)
 
     def weakness(self, rms_norm: float) -> list[str]:
-        return little_bounded(self, self.epsilon, 0.1, 0.1, "radian")
+        advantage = float(self.advantage(np.array([0.1]))[0])
+        return weakness(self.epsilon, 0.1, 0.1 * self.epsilon, advantage, "radian")
 
     def distances(self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None) -> Vector:
         """Return the angle of each pair of rows in radians, ignoring ``down``."""

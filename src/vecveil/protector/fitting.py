@@ -37,7 +37,8 @@ from vecveil.protector.methods.text_level import (
     utility_of_rows,
 )
 from vecveil.protector.options import DEFAULTS, FitOptions, Utility, require_no_pairs
-from vecveil.protector.protector import FitSettings, Protector
+from vecveil.protector.protector import Protector
+from vecveil.protector.serialisation import FitSettings
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import near_duplicate_groups
 from vecveil.textcrafter import contains_pii

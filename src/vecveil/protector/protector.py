@@ -50,36 +50,6 @@ NORM_SLACK_NORMALISED, NORM_SLACK = 1.1, 2.0
 LEAST_SLACK = 10.0
 """The same for the least norm, for encoders that do not normalise: short texts have short vectors."""
 
-LABELS_NOT_COVERED = (
-    "Anything about the labels themselves. The neighbours are texts: labels give no pairs of texts with and without "
-    "the concept, so the distance between texts of different labels is unknown, and an audit measures what leaks."
-)
-
-
-@dataclass(frozen=True, eq=False)
-class FitSettings:
-    """The settings by which a protector can be fitted again, beside those that it holds itself.
-
-    Attributes:
-        map: ``none``, ``wiener``, or the method's ``own map``.
-        options: of the method, as the fit chose them; JSON-ready.
-    """
-
-    map: str
-    options: Mapping[str, Any]
-    seed: int
-
-    @classmethod
-    def from_record(cls, record: Any) -> FitSettings:
-        """Return the settings of `to_record`; raise ValueError or its like for anything else."""
-        made = cls(record["map"], record["options"], record["seed"])
-        if not isinstance(made.map, str) or not isinstance(made.options, dict) or type(made.seed) is not int:
-            raise ValueError("settings")
-        return made
-
-    def to_record(self) -> dict[str, Any]:
-        return {"map": self.map, "options": dict(self.options), "seed": self.seed}
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Protector:
@@ -110,7 +80,7 @@ class Protector:
     before: Before = NOTHING_BEFORE
     after: tuple[Step, ...] = ()
     rewriter: Rewriter | None = None
-    settings: FitSettings | None = None
+    settings: serialisation.FitSettings | None = None
 
     def __repr__(self) -> str:
         return (
@@ -147,14 +117,13 @@ class Protector:
         down = None if self.map is None else self.map.down
         guarantee = self.mechanism.guarantee(down=down, fitted_on=fitted_on)
         if "labelled" in report:
-            guarantee = replace(guarantee, not_promised=(LABELS_NOT_COVERED, *guarantee.not_promised))
+            guarantee = guarantee.of_labels()
         if self.before.largest_norm is not None:
             guarantee = guarantee.within_norm(self.before.largest_norm)
         if self.rewriter is not None and not self.text_only:
             rewriter = self.rewriter
             guarantee = guarantee.of_rewritten(what=rewriter.becomes, same=rewriter.alike, shows=rewriter.shows)
-        after = [] if self.map is None else ["a linear map"]
-        after += [step.label for step in self.after]
+        after = ["a linear map"] * (self.map is not None) + [step.label for step in self.after]
         return guarantee.followed_by(tuple(after)) if after else guarantee
 
     @cached_property
@@ -417,15 +386,14 @@ class Protector:
 
     def released_noise_covariance(self) -> Matrix:
         """Return the noise covariance of released vectors, T S Tᵀ, without that of rounding steps."""
-        S = self.mechanism.noise_covariance()
+        S: Matrix = self.mechanism.noise_covariance()
         if self.map is not None:
             T = self.map.down if self.output == "reduced" else self.map.matrix
             S = T @ S @ T.T
         for step in self.after:
             linear = step.linear_part(len(S))
             S = S if linear is None else linear @ S @ linear.T
-        covariance: Matrix = S
-        return covariance
+        return S
 
     # -- texts and the encoder
 
@@ -446,8 +414,8 @@ class Protector:
         if self.text_only:
             for param, value in (("ids", ids), ("key", key), ("ledger", ledger), ("noise", noise)):
                 if value is not None and value is not True:
-                    text = f"Leave out `{param}`: this method rewrites texts and adds no noise."
-                    raise InvalidInputError(f"Protector.encode: {text}", param=param)
+                    said = f"Leave out `{param}`: the method rewrites texts and adds no noise."
+                    raise InvalidInputError(said, param=param)
         X = np.asarray(self.loaded_encoder().encode(self.seen(texts)))
         known = texts if key is not None and self.encoder_info.fingerprint is not None else None
         return self.protect(X, rng, noise=noise, ids=ids, key=key, texts=known, ledger=ledger, rewritten=True)
@@ -517,7 +485,7 @@ class Protector:
         if self.rewriter is not None:
             record["rewriter"] = self.rewriter.to_record()
         if self.settings is not None:
-            record["settings"] = self.settings.to_record()
+            record["settings"] = vars(self.settings)
         return serialisation.pack(record, self.arrays())
 
     @classmethod
@@ -525,21 +493,11 @@ class Protector:
         """Return the protector of `to_bytes`; raise ProtectorFileError, with ``name``, for other bytes."""
         record, arrays = serialisation.unpack(data, name)
         with serialisation.damage_refused(name):
-            encoder = EncoderInfo.from_record(record["encoder"])
-            settings = FitSettings.from_record(record["settings"]) if "settings" in record else None
-            protector = cls(encoder_info=encoder, settings=settings, **serialisation.parts(record, arrays))
-            protector._check_projections()
+            protector = cls(**serialisation.parts(record, arrays))
         # The checksum covers the stored fields, this the protector that they make.
         if protector.fingerprint != record.get("fingerprint"):
             raise serialisation.refuse(name, "does not match its own fingerprint")
         return protector
-
-    def _check_projections(self) -> None:
-        dimension = replace(self, after=()).released_dimension
-        for step in self.after:
-            if step.matrix is not None and step.matrix.shape[1:] != (dimension,):
-                raise ValueError("after")
-            dimension = step.output_dimension(dimension)
 
 
 def load(path: str | os.PathLike[str], *, encoder: Any = None, surrogate_key: Any = None) -> Protector:
@@ -566,8 +524,7 @@ def load(path: str | os.PathLike[str], *, encoder: Any = None, surrogate_key: An
 
 def _norms(X: Embeddings) -> Vector:
     with np.errstate(over="ignore"):  # an overflow is infinite, and so longer than any limit
-        norms: Vector = np.sqrt(np.einsum("ij,ij->i", X, X))  # no second copy of X
-    return norms
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X)))  # no second copy of X
 
 
 def _check_repetition(
@@ -583,13 +540,8 @@ def _check_repetition(
     """Raise InvalidInputError for incompatible arguments of keyed noise and ledgers."""
     if key is not None and not isinstance(key, NoiseKey | NoiseKeys):
         # The type alone is shown: the value may be the secret itself.
-        raise wrong_type(
-            _OWNER,
-            "key",
-            "a vecveil.randomness.NoiseKey or NoiseKeys",
-            key,
-            fix="Read it with NoiseKeys.from_file(path).",
-        )
+        fix = "Read it with NoiseKeys.from_file(path)."
+        raise wrong_type(_OWNER, "key", "a vecveil.randomness.NoiseKey or NoiseKeys", key, fix=fix)
     if ledger is not None and not isinstance(ledger, Ledger):
         raise wrong_type(_OWNER, "ledger", "a vecveil.accounting.Ledger", ledger)
     for name, value in (("key", key), ("ledger", ledger)):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from vecveil.encoders import EncoderInfo
 from vecveil.errors import MissingDependencyError, ProtectorFileError, VecveilError
 from vecveil.io import parse_json
 from vecveil.mechanisms import MECHANISMS, Before, Step
@@ -82,8 +84,29 @@ def unpack(data: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     return record, arrays
 
 
+@dataclass(frozen=True, eq=False)
+class FitSettings:
+    """The settings by which a protector can be fitted again, beside those that it holds itself.
+
+    Attributes:
+        map: ``none``, ``wiener``, or the method's ``own map``.
+        options: of the method, as the fit chose them; JSON-ready.
+    """
+
+    map: str
+    options: Mapping[str, Any]
+    seed: int
+
+
+def _settings(record: Any) -> FitSettings:
+    made = FitSettings(record["map"], record["options"], record["seed"])
+    if not isinstance(made.map, str) or not isinstance(made.options, dict) or type(made.seed) is not int:
+        raise ValueError("settings")
+    return made
+
+
 def parts(record: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
-    """Return the fields of a protector except its encoder; ValueError and its like for a wrong record."""
+    """Return the fields of a protector; ValueError and its like for a wrong record."""
     n = record["dimension"]
     # type, not isinstance: JSON's true is an int too.
     if type(n) is not int or not 1 <= n <= LARGEST_DIMENSION:
@@ -101,6 +124,13 @@ def parts(record: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
     fields["after"] = tuple(
         Step.from_record(step, arrays.get(f"after.{i}.matrix")) for i, step in enumerate(record["after"])
     )
+    dimension = linear.rank if linear is not None and record["output"] == "reduced" else n
+    for step in fields["after"]:
+        if step.matrix is not None and step.matrix.shape[1:] != (dimension,):
+            raise ValueError("after")
+        dimension = step.output_dimension(dimension)
+    fields["encoder_info"] = EncoderInfo.from_record(record["encoder"])
+    fields["settings"] = _settings(record["settings"]) if "settings" in record else None
     text_only = record["mechanism"] == "texts-only"
     if "rewriter" in record or text_only:
         # Imported here: the methods load the dependencies of a fit, which protecting vectors does not need.

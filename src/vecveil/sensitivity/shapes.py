@@ -67,9 +67,8 @@ class NoiseShape:
         floor = check_positive(floor, owner=owner, param="floor")
         values = check_numbers(sensitivity, owner=owner, param="sensitivity")
         if values.ndim != 1 or values.size == 0 or (values < 0).any():
-            constraint = "a finite, non-negative array of shape (n,)"
             got = f"shape {values.shape}" + (" with negative values" if values.ndim == 1 else "")
-            raise InvalidInputError(f"`sensitivity` is {constraint}; this one has {got}.", param="sensitivity")
+            raise InvalidInputError(f"`sensitivity` has {got}; it needs (n,) without negatives.", param="sensitivity")
         values = values + floor
         return cls(diagonal=values * (values.size / values.sum()))
 
@@ -124,8 +123,7 @@ class NoiseShape:
             )
         w = check_numbers(weights, owner=owner, param="weights")
         if w.shape != (U.shape[1],) or (w < 0).any() or not w.any():
-            constraint = f"{U.shape[1]} finite, non-negative numbers, not all zero"
-            raise InvalidInputError(f"`weights` holds {constraint}.", param="weights")
+            raise InvalidInputError(f"`weights` are {U.shape[1]} numbers of at least 0, not all 0.", param="weights")
         w = w / w.max()  # first, so that the sum of huge weights is finite
         n = U.shape[0]
         # The floor contributes n · floor to the trace, the weights the rest.
@@ -133,8 +131,50 @@ class NoiseShape:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], n: int) -> NoiseShape:
-        """Return the shape of dimension ``n`` of `to_arrays`; the ValueError names an invalid array."""
-        return cls(**checked_shape_arrays(arrays, n))
+        """Return the shape of dimension ``n`` of `to_arrays`.
+
+        Raises:
+            ValueError: the message is the name of the invalid array, ``shape`` for none or several shapes, or
+                ``trace`` for a trace other than n.
+        """
+
+        def require(valid: Any, name: str) -> None:
+            if not valid:
+                raise ValueError(name)
+
+        def stored(name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+            array = arrays.get(name, np.empty(0))
+            require(array.shape == shape and array.dtype == np.float64, name)
+            require(np.isfinite(array).all(), name)
+            return array
+
+        kinds = [name for name in ("shape.diagonal", "shape.matrix", "shape.basis") if name in arrays]
+        require(len(kinds) == 1, "shape")
+        fields: dict[str, Any]
+        if kinds == ["shape.diagonal"]:
+            diagonal = stored("shape.diagonal", (n,))
+            require((diagonal > 0).all(), "shape.diagonal")
+            # Divided first: the sum of a forged diagonal could overflow.
+            fields, mean = {"diagonal": diagonal}, (diagonal / n).sum()
+        elif kinds == ["shape.matrix"]:
+            matrix = stored("shape.matrix", (n, n))
+            # A trace of n bounds every entry: no overflow below.
+            require(np.abs(matrix).max() <= 10 * n and np.allclose(matrix, matrix.T), "shape.matrix")
+            require(np.linalg.eigvalsh(matrix)[0] > 0, "shape.matrix")
+            fields, mean = {"matrix": matrix}, np.diag(matrix).mean()
+        else:
+            basis = arrays["shape.basis"]
+            require(basis.ndim == 2 and 1 <= basis.shape[1] <= n, "shape.basis")
+            basis = stored("shape.basis", (n, basis.shape[1]))
+            require(is_orthonormal(basis), "shape.basis")
+            weights = stored("shape.weights", (basis.shape[1],))
+            require((weights >= 0).all(), "shape.weights")
+            floor = float(stored("shape.floor", (1,))[0])
+            require(floor > 0, "shape.floor")
+            fields = {"basis": basis, "weights": weights, "floor": floor}
+            mean = floor + (weights / n).sum()
+        require(abs(float(mean) - 1) <= 1e-6, "trace")
+        return cls(**fields)
 
     @cached_property
     def dimension(self) -> int:
@@ -187,10 +227,6 @@ class NoiseShape:
         # √floor·I outside U, and √(floor + w) along its columns.
         return np.asarray((vectors * (root - low)) @ vectors.T + low * np.eye(self.dimension))
 
-    @cached_property
-    def root32(self) -> Vector | Matrix:
-        return self.root.astype(np.float32)
-
     def stretch(self, directions: Embeddings) -> Embeddings:
         """Return ``directions`` (N, n) times Σ^{1/2}, in the same dtype.
 
@@ -203,8 +239,7 @@ class NoiseShape:
             stretched = ((directions @ U) * more) @ U.T
             stretched += directions * directions.dtype.type(low)
             return np.asarray(stretched)
-        # A float64 root would promote float32 directions.
-        root = self.root32 if directions.dtype == np.float32 else self.root
+        root = self.root.astype(directions.dtype, copy=False)  # a float64 root would promote float32 directions
         return np.asarray(directions * root if root.ndim == 1 else directions @ root)
 
     @cached_property
@@ -220,8 +255,7 @@ class NoiseShape:
 
         # Any factor LLᵀ = Σ gives the same law as the symmetric root; a triangular product costs half.
         # The transpose of a C-ordered array is the Fortran order that BLAS overwrites in place.
-        correlated: Embeddings = dtrmm(1.0, self._cholesky, normals.T, lower=1, overwrite_b=1).T
-        return correlated
+        return np.asarray(dtrmm(1.0, self._cholesky, normals.T, lower=1, overwrite_b=1).T)
 
     def covariance(self) -> Matrix:
         """Return Σ as (n, n) float64."""
@@ -260,58 +294,6 @@ def is_orthonormal(basis: Matrix) -> bool:
         return bool(np.allclose(basis.T @ basis, np.eye(basis.shape[1]), rtol=0, atol=1e-6))
 
 
-_TRACE_TOLERANCE = 1e-6
-
-
-def checked_shape_arrays(arrays: Mapping[str, npt.NDArray[Any]], n: int) -> dict[str, Any]:
-    """Return the fields of a `NoiseShape` of dimension ``n``.
-
-    A file holds ``shape.diagonal``; or ``shape.matrix``; or ``shape.basis``, ``shape.weights`` and ``shape.floor``.
-
-    Raises:
-        ValueError: the message is the name of the invalid array, ``shape`` for none or several shapes, or
-            ``trace`` for a trace other than n.
-    """
-
-    def require(valid: Any, name: str) -> None:
-        if not valid:
-            raise ValueError(name)
-
-    def stored(name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        array = arrays.get(name, np.empty(0))
-        require(array.shape == shape and array.dtype == np.float64, name)
-        require(np.isfinite(array).all(), name)
-        return array
-
-    kinds = [name for name in ("shape.diagonal", "shape.matrix", "shape.basis") if name in arrays]
-    require(len(kinds) == 1, "shape")
-    fields: dict[str, Any]
-    if kinds == ["shape.diagonal"]:
-        diagonal = stored("shape.diagonal", (n,))
-        require((diagonal > 0).all(), "shape.diagonal")
-        # Divided first: the sum of a forged diagonal could overflow.
-        fields, mean = {"diagonal": diagonal}, (diagonal / n).sum()
-    elif kinds == ["shape.matrix"]:
-        matrix = stored("shape.matrix", (n, n))
-        # A trace of n bounds every entry: no overflow below.
-        require(np.abs(matrix).max() <= 10 * n and np.allclose(matrix, matrix.T), "shape.matrix")
-        require(np.linalg.eigvalsh(matrix)[0] > 0, "shape.matrix")
-        fields, mean = {"matrix": matrix}, np.diag(matrix).mean()
-    else:
-        basis = arrays["shape.basis"]
-        require(basis.ndim == 2 and 1 <= basis.shape[1] <= n, "shape.basis")
-        basis = stored("shape.basis", (n, basis.shape[1]))
-        require(is_orthonormal(basis), "shape.basis")
-        weights = stored("shape.weights", (basis.shape[1],))
-        require((weights >= 0).all(), "shape.weights")
-        floor = float(stored("shape.floor", (1,))[0])
-        require(floor > 0, "shape.floor")
-        fields = {"basis": basis, "weights": weights, "floor": floor}
-        mean = floor + (weights / n).sum()
-    require(abs(float(mean) - 1) <= _TRACE_TOLERANCE, "trace")
-    return fields
-
-
 _ENTRY_BITS = 22
 _STEP_BITS = 20
 
@@ -323,8 +305,7 @@ def _power_of_two(value: float) -> float:
 def _rounded(matrix: Matrix) -> Matrix:
     # A power of two: entries are integers of 22 bits times it, and products with the grid are exact.
     unit = _power_of_two(float(np.abs(matrix).max())) * 2.0**-_ENTRY_BITS
-    rounded: Matrix = np.rint(matrix / unit) * unit
-    return rounded
+    return np.asarray(np.rint(matrix / unit) * unit)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
