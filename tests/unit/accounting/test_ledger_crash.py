@@ -17,8 +17,7 @@ import pytest
 
 from harness.command_line import environment
 from harness.fresh_process import in_fresh_process
-from vecveil.accounting import ledger_file
-from vecveil.accounting.ledger import Ledger
+from vecveil.accounting.ledger import Ledger, transaction
 from vecveil.errors import LedgerCapError
 
 P = "a1b2c3"
@@ -179,7 +178,7 @@ def test_a_fork_waits_for_a_transaction_and_frees_the_lock_on_both_sides(tmp_pat
     ended: list[float] = []
 
     def hold() -> None:
-        with ledger_file.transaction(ledger._path):
+        with transaction(ledger._path):
             inside.set()
             go.wait(60)
             time.sleep(0.1)

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from harness.errors import raises
-from vecveil.accounting import ledger_file
 from vecveil.accounting.ledger import Ledger
 from vecveil.errors import LedgerError
 
@@ -280,7 +279,7 @@ def test_a_cap_that_is_no_number_is_damage(path: Path, value: str) -> None:
 
 
 def test_a_locked_ledger_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_file, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("vecveil.accounting.ledger.BUSY_SECONDS", 0.05)
     with opened(path) as connection:
         connection.execute("BEGIN IMMEDIATE")
         with raises("E-LEDGER", "path"):
