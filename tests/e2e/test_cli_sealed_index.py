@@ -251,6 +251,13 @@ def test_mistakes_with_tables(tables: Path, lsa: Path, tmp_path: Path, arguments
         (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/search.keys", "--where", "page>true"], "number"),
         (["search", "sqlite-vec:{0}/notes.db#notes", "q", "--seal-key", "{0}/search.keys", "--hybrid"], "-p"),
         (["migrate", "sqlite-vec:{0}/notes.db#notes", "sealed:{0}/index"], "--seal-key"),
+        *(  # the key is checked before an encoder is loaded
+            (
+                ["migrate", source, "sealed:{0}/index", "--seal-key", "{0}/other.keys", "--encoder", "{0}/none"],
+                "has no key",
+            )
+            for source in ("sqlite-vec:{0}/notes.db#notes", "{0}/ids.txt")
+        ),
         (["migrate", "sqlite-vec:{0}/notes.db#notes", "sealed:", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),
         (
             [

@@ -169,6 +169,7 @@ def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, 
         reader = read_table(source, **table)
     else:
         refuse_other_options(*taken, "skip_bad")
+    opened(dest, seal_key, new=True).close()  # checks the key, before an encoder is loaded
     encoder = index_encoder(options["encoder"], options["encoder_options"])
     if of_table:
         with opened(dest, seal_key, encoder, new=True) as index:

@@ -27,16 +27,8 @@ _OF_FILES = {"protector", "format", "encoding", "delimiter", "seal_uuid"}
 _BATCH_OPTIONS = tuple(field.name for field in fields(BulkJob) if field.name not in _OF_FILES)
 """Options of `BulkJob` that apply to batches."""
 
-
-HITS = pa.schema(
-    [
-        ("query", pa.string()),
-        ("id", pa.string()),
-        ("score", pa.float32()),
-        ("text", pa.string()),
-        ("metadata", pa.string()),
-    ]
-)
+_COLUMNS = ("query", "id", "score", "text", "metadata")
+HITS = pa.schema([(name, pa.float32() if name == "score" else pa.string()) for name in _COLUMNS])
 Queries = tuple[list[str], npt.NDArray[np.floating[Any]]]
 
 

@@ -54,8 +54,19 @@ _PAGE_BYTES = 1 << 30  # one page a column and row group
 Positions = npt.NDArray[np.int64]
 
 
-class SegmentKeys(Protocol):
-    """Wraps and unwraps the file keys of one index; ``name`` is the segment's, to which the wrapped key is bound."""
+class IndexKeys(Protocol):
+    """Wraps and unwraps the file keys of one index; ``name`` is the segment's, to which the wrapped key is bound.
+
+    Attributes:
+        uuid: of the index.
+        reads: whether file keys can be unwrapped. An object that can only wrap makes a process that only adds.
+    """
+
+    uuid: uuid.UUID
+    reads: bool
+
+    def current(self) -> str:
+        """Return the id of the key that wraps now."""
 
     def wrap(self, key: bytes, name: str, /) -> tuple[str, bytes]:
         """Return the id of the wrapping key and the wrapped key."""
@@ -65,9 +76,9 @@ class SegmentKeys(Protocol):
 
 
 class _Wrapping(pe.KmsClient):  # type: ignore[misc]
-    """Hands pyarrow's file key to `SegmentKeys`; keeps the key id and the error, which pyarrow turns into text."""
+    """Hands pyarrow's file key to `IndexKeys`; keeps the key id and the error, which pyarrow turns into text."""
 
-    def __init__(self, keys: SegmentKeys, name: str, state: dict[str, Any]) -> None:
+    def __init__(self, keys: IndexKeys, name: str, state: dict[str, Any]) -> None:
         super().__init__()
         self._keys, self._name, self._state = keys, name, state
 
@@ -91,7 +102,7 @@ class _Wrapping(pe.KmsClient):  # type: ignore[misc]
             raise
 
 
-def _factory(keys: SegmentKeys, name: str) -> tuple[Any, Any, dict[str, Any]]:
+def _factory(keys: IndexKeys, name: str) -> tuple[Any, Any, dict[str, Any]]:
     state: dict[str, Any] = {}
     return pe.CryptoFactory(lambda _: _Wrapping(keys, name, state)), pe.KmsConnectionConfig(), state
 
@@ -174,7 +185,7 @@ class SegmentWriter:
         self,
         path: Path,
         name: str,
-        keys: SegmentKeys,
+        keys: IndexKeys,
         *,
         n: int,
         precision: str,
@@ -318,7 +329,7 @@ class Segment:
     """
 
     def __init__(
-        self, source: Path | bytes, name: str, keys: SegmentKeys, *, again: Callable[[], Path] | None = None
+        self, source: Path | bytes, name: str, keys: IndexKeys, *, again: Callable[[], Path] | None = None
     ) -> None:
         self.name, self._keys, self._again = name, keys, again
         self._lock = threading.Lock()  # a ParquetFile has one position
@@ -463,21 +474,6 @@ def _fixed(body: npt.NDArray[Any], width: int) -> Any:
 
 class RetiredKeyError(KeyFileError):
     """A segment's key was deleted by `SealedIndex.reseal`."""
-
-
-class IndexKeys(SegmentKeys, Protocol):
-    """Wraps the file keys of one index.
-
-    Attributes:
-        uuid: of the index.
-        reads: whether file keys can be unwrapped. An object that can only wrap makes a process that only adds.
-    """
-
-    uuid: uuid.UUID
-    reads: bool
-
-    def current(self) -> str:
-        """Return the id of the key that wraps now."""
 
 
 class DataKeys:
