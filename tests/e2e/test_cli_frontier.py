@@ -144,7 +144,12 @@ def test_an_unfinished_frontier_needs_a_point_and_a_concept(
     bare = run(*fit, "--point", 1)
     assert bare.code == 2
     assert "--concept" in bare.err
-    assert run(*fit, "--point", 1, "--concept", notes.with_name("concept.yaml")).code == 0
+    del record["points"][1]["arguments"]["noise_to_signal"]
+    forged = json.dumps(record | {"table": {"text_column": 5}})
+    (tmp_path / "frontier.json").write_text(forged, encoding="utf-8")
+    named = (*fit, "--concept", notes.with_name("concept.yaml"))
+    assert run(*named, "--point", 1).code == 0
+    assert run(*named, "--point", 2).code == 2  # no strength
 
 
 def test_another_encoder_and_other_texts_are_refused(

@@ -255,11 +255,11 @@ def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint]
         raise out_of_range("fit", "point", f"one of the points of {folder.name!r} ({numbers})", number)
     arguments = dict(point.arguments)
     options["method"] = _method(click.get_current_context(), click.Option(["--from"]), str(arguments.pop("method")))
-    options["noise_to_signal"] = arguments.pop("noise_to_signal")
+    options["noise_to_signal"] = arguments.pop("noise_to_signal", None)
     options["long_texts"] = arguments.pop("long_texts", options["long_texts"])
     options["method_options"] = tuple(arguments.items())
-    table = {name: value for name, value in record.table.items() if name in TableOptions.__dataclass_fields__}
-    options |= {name: value for name, value in table.items() if not given(name)}
+    table = {name: record.table[name] for name in TableOptions.__dataclass_fields__ if name in record.table}
+    options |= {name: value for name, value in table.items() if isinstance(value, str) and not given(name)}
     options["concept"] = options["concept"] or folder / CONCEPT
     options["frontier_encoder"] = record.encoder
     return record, point
