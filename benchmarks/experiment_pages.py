@@ -51,7 +51,8 @@ def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
         cells = record["cells"]
         done = f"{cells['measured']} of {cells['asked']}"
         link = f"[{name}](experiments/{name}.html)"
-        lines.append(f"| {link} | {record['what']}{suffix} | {record['source']} | {done} |")
+        what = record["what"] if folder == records else f"The same with {ENTITIES}."
+        lines.append(f"| {link} | {what} | {record['source']} | {done} |")
     counts = _counts(findings)
     for path, mark, table in (
         (docs / "experiments.md", "pages", lines),
