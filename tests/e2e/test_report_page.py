@@ -115,7 +115,7 @@ def test_control_a_page_that_asks_is_found(browser: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(("width", "media"), [(360, ""), (700, ""), (1200, ""), (680, "print")])
+@pytest.mark.parametrize(("width", "media"), [(360, ""), (1200, ""), (680, "print")])
 def test_the_page_is_not_wider_than_its_window(
     browser: Any, pages: dict[str, Path], variant: str, width: int, media: str
 ) -> None:
