@@ -31,7 +31,6 @@ from vecveil.protector.methods.text_level import Rewrite
 from vecveil.records.frontier import SEARCH_KEPT, FrontierPoint, FrontierRecord, Leak
 from vecveil.records.verdict import FIRST_CHOICE, MOST, PART
 from vecveil.report.text import duration
-from vecveil.textcrafter.training import forget_checkpoint
 
 SCALES = ("target_utility", "target_cosine", "target_advantage", "epsilon", "sigma", "noise_to_signal", "radius")
 AUDITED_TEXTS = 300
@@ -199,6 +198,8 @@ def command(input: Path | None, out: Path, force: bool, verbose: bool, as_json: 
     with writing(out):
         protector.save(out)
     if work is not None:
+        from vecveil.textcrafter.training import forget_checkpoint  # torch
+
         forget_checkpoint(work)
     seconds, search = time.perf_counter() - started, protector.report["seconds"]
     if "accepted_leak" in protector.report:
