@@ -45,7 +45,9 @@ def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
         suffix = "" if folder == records else f" (Concept: {ENTITIES}.)"
         name = name if folder == records else f"{name}-entities"
         findings += [
-            one | {"experiment": name, "claim": one["claim"] + suffix} for one in record["findings"] if one["id"]
+            one | {"experiment": name, "claim": one["claim"] + suffix}
+            for one in record["findings"]
+            if one["id"] and not (suffix and one["verdict"] == "not measured")
         ]
         found[docs / "experiments" / f"{name}.html"] = experiment_to_html(record)
         cells = record["cells"]
@@ -72,8 +74,7 @@ def _paper(finding: dict[str, str]) -> str:
 
 def _reading(finding: dict[str, str]) -> str:
     """Return the paper, and the reading of it or the concept that the finding judges."""
-    reading = re.search(r"\((?:Reading|Concept): (.*)\.\)$", finding["claim"])
-    return f"{_paper(finding)}, {reading[1]}" if reading else _paper(finding)
+    return ", ".join([_paper(finding), *re.findall(r"\((?:Reading|Concept): (.*?)\.\)", finding["claim"])])
 
 
 def _counts(findings: list[dict[str, str]]) -> list[str]:
