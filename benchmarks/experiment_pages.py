@@ -78,12 +78,12 @@ def _reading(finding: dict[str, str]) -> str:
 
 
 def _counts(findings: list[dict[str, str]]) -> list[str]:
-    """Return how many claims of each paper have each verdict."""
+    """Return how many claims have each verdict, by paper and reading; a reading with a second concept has no row."""
     lines = [
         "| paper | " + " | ".join(reversed(VERDICTS[:-1])) + f" | {VERDICTS[-1]} |",
         "| :-- |" + " --: |" * len(VERDICTS),
     ]
-    for name in dict.fromkeys(map(_reading, findings)):
+    for name in dict.fromkeys(name for name in map(_reading, findings) if name.count(", ") < 2):
         of = [one["verdict"] for one in findings if _reading(one) == name]
         numbers = (of.count(verdict) for verdict in (*reversed(VERDICTS[:-1]), VERDICTS[-1]))
         lines.append(f"| {name} | " + " | ".join(map(str, numbers)) + " |")
