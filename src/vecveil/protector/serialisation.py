@@ -149,8 +149,13 @@ def read(path: str | os.PathLike[str]) -> bytes:
     """Return the bytes of a protector file; raise ProtectorFileError if it cannot be read."""
     path = Path(path)
     try:
+        if not path.exists():
+            raise ProtectorFileError(
+                f"Protector file not found: {path.name[:100]}. `vecveil fit` and Protector.save write one.",
+                param="path",
+            )
         if not path.is_file():
-            raise refuse(path.name, "does not exist" if not path.exists() else "is not a file")
+            raise refuse(path.name, "is not a file")
         size = path.stat().st_size
         # Before reading: a huge file would fill the memory.
         if size == 0 or size > LARGEST_FILE:
@@ -186,10 +191,9 @@ def damage_refused(name: str) -> Iterator[None]:
 
 
 def refuse(name: str, reason: str) -> ProtectorFileError:
-    return ProtectorFileError(
-        f"vecveil.load: `path` must be a protector file written by vecveil fit or Protector.save; "
-        f"{name[:100]} {reason}. Copy the file again or fit a new protector."
-    )
+    """Return the error for a file that is no sound protector."""
+    text = f"{name[:100]} {reason}, so it is not loaded as a protector. Copy the file again or fit a new protector."
+    return ProtectorFileError(text, param="path")
 
 
 def _stored_type(name: str) -> type[np.float32 | np.float64]:
