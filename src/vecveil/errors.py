@@ -3,7 +3,7 @@
 `VecveilError` is the base of every error that vecveil raises on purpose. Most are also a built-in error:
 `InvalidInputError` is a `ValueError`, `MissingDependencyError` an `ImportError`.
 
-No message ever holds a text, a vector or a key: only names, shapes, counts and parameters.
+No message ever contains a text, a vector or a key: only names, shapes, counts and parameters.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ProtectorFileError(VecveilError, ValueError, code="E-PROTECTOR-FILE"):
 
 
 class IncompatibleError(VecveilError, ValueError, code="E-INCOMPATIBLE"):
-    """Two parts do not match, such as a protector and vectors of another encoder."""
+    """Two parts do not match, such as a protector and vectors of a different encoder."""
 
 
 class CalibrationError(VecveilError, ValueError, code="E-CALIBRATION"):
@@ -103,11 +103,11 @@ class ReleaseError(VecveilError, RuntimeError, code="E-RELEASE"):
 
 
 class EncoderError(VecveilError, RuntimeError, code="E-ENCODER"):
-    """A remote encoder did not answer with one finite vector per text; the message holds neither texts nor vectors."""
+    """A remote encoder did not answer with one finite vector per text; the message omits texts and vectors."""
 
 
 class KeyFileError(VecveilError, ValueError, code="E-KEY-FILE"):
-    """A key of keyed noise is missing, malformed or readable by others; the message never holds it."""
+    """A key of keyed noise is missing, malformed or readable by others; the message never contains it."""
 
 
 class LedgerError(VecveilError, RuntimeError, code="E-LEDGER"):
@@ -131,7 +131,7 @@ class SealingError(VecveilError, ValueError, code="E-SEAL"):
 
 
 class StoreError(VecveilError, RuntimeError, code="E-STORE"):
-    """A vector database is missing, disconnected, or has another content; the message holds none of its content."""
+    """A vector database is missing, disconnected, or has unexpected content; the message omits the content."""
 
 
 class TrainingError(VecveilError, RuntimeError, code="E-TRAINING"):

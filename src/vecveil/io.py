@@ -320,7 +320,7 @@ class StateFile:
         """Return the arrays and the record, or None without a file.
 
         Raises:
-            DataFileError: the file is damaged, or of a training with another identity.
+            DataFileError: the file is damaged, or of a training with a different identity.
         """
         from safetensors import safe_open
 
@@ -453,7 +453,7 @@ def warn_of_controls(text: str, name: str) -> bool:
     if text.isascii() or not _CONTROLS.search(text):
         return False
     warnings.warn(
-        f"{name} holds control characters (U+0080 to U+009F), as cp1252 or UTF-8 text has where it was read as latin1. "
+        f"{name} contains control characters (U+0080 to U+009F), as cp1252 or UTF-8 text does when read as latin1. "
         "Words with them are not found. Read the file with the encoding that it was written in.",
         TextEncodingWarning,
         stacklevel=2,

@@ -30,7 +30,7 @@ def check_embeddings(
     With ``finite=False`` the caller checks for NaN and infinity.
 
     Raises:
-        InvalidInputError: no NumPy array, not two-dimensional, another dtype, NaN or infinite.
+        InvalidInputError: no NumPy array, not two-dimensional, a different dtype, NaN or infinite.
         IncompatibleError: the second dimension is not ``dimension``.
     """
     if not isinstance(value, np.ndarray):

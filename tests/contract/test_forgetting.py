@@ -177,7 +177,7 @@ def test_a_list_names_no_other_rows_than_its_ids(tmp_path: Path) -> None:
         assert sorted(Batch.joined(list(store.batches(9))).ids) == ["a\nb", "b"]
     # An empty export of the sources would list every row for deletion.
     listed.write_text("\n")
-    assert "holds no id" in run("reconcile", where, "--ids", listed, "-o", tmp_path / "gone.txt").err
+    assert "contains no id" in run("reconcile", where, "--ids", listed, "-o", tmp_path / "gone.txt").err
 
 
 def test_texts_of_separate_blobs_are_deleted_from_the_cache(tmp_path: Path) -> None:

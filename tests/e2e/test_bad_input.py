@@ -100,11 +100,11 @@ CASES = [
         lambda f, p: fit_texts(f, written(f / "mixed.csv", b"text\n" + note(1).encode() + b"\ncaf\xc3\xa9\ncaf\xe9\n")),
         ("mixed.csv", "utf-8"),
     ),
-    Case("one row", lambda f, p: fit_texts(f, texts(f, 1)), ("1 of 1 texts hold the concept", "needs 20")),
+    Case("one row", lambda f, p: fit_texts(f, texts(f, 1)), ("1 of 1 texts contain the concept", "needs 20")),
     Case(
         "duplicate rows",
         lambda f, p: fit_texts(f, write_csv(f / "same.csv", ["text"], [[note(1)]] * 300)),
-        ("1 different texts hold the concept", "299 more are copies"),
+        ("1 different texts contain the concept", "299 more are copies"),
     ),
     Case(
         "demo on duplicate rows",

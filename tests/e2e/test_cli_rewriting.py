@@ -63,7 +63,7 @@ def test_fit_protect_and_refuse(method: str, folder: Path, monkeypatch: pytest.M
 
     bare = run("protect", "clean.npy", *words, "-o", tmp_path / "bare.npy")
     assert bare.code == 1
-    assert "vectors hold the concept" in bare.errors[0]
+    assert "vectors contain the concept" in bare.errors[0]
     assert not (tmp_path / "bare.npy").exists()
     quiet = run("protect", "texts.csv", *words, "--no-noise", "-o", tmp_path / "bare.npy")
     assert quiet.code == 1
@@ -93,7 +93,7 @@ def test_a_text_stage(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     np.testing.assert_allclose(np.load(out), encoder.encode(written), atol=1e-2)
     bare = run("protect", "clean.npy", *words, "-o", tmp_path / "bare.npy")
     assert bare.code == 1
-    assert "vectors hold the concept" in bare.errors[0]
+    assert "vectors contain the concept" in bare.errors[0]
 
     with open(tmp_path / "ids.csv", "w", encoding="utf-8", newline="") as table:
         csv.writer(table).writerows([("id", "text"), *enumerate(texts)])

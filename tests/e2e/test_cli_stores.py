@@ -101,8 +101,8 @@ def test_a_collection_is_scanned(source: str, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     clean_of(done)
     assert "120 rows of 32 dimensions, metric euclidean" in done.out
-    assert "Field 'chroma:document' holds texts beside the vectors, in 100% of the rows" in done.out
-    assert "Not tested: What attackers read from the vectors: no concept" in done.out
+    assert "Field 'chroma:document' contains texts, in 100% of the rows" in done.out
+    assert "Not tested: What attackers recover from the vectors: no concept" in done.out
     text = (tmp_path / "scan.json").read_text()
     assert CANARY not in text
     record = json.loads(text)

@@ -166,9 +166,9 @@ def test_guesses_stand_before_and_after(guessed: Any) -> None:
     for row in rows:
         assert len(row.find_elements("css selector", "ol.before li")) == 5
         assert len(row.find_elements("css selector", "ol.after li")) == 5
-    assert "holds: gout, colchicine" in rows[0].text
+    assert "contains: gout, colchicine" in rows[0].text
     assert "✓" in rows[0].find_element("css selector", "ol.before").text
-    assert "holds none of the words" in rows[2].text
+    assert "contains none of the words" in rows[2].text
     assert "✓" not in rows[2].text
     bars = guessed.execute_script(
         "return [...document.querySelectorAll('#guesses li')].map(li => [parseFloat(li.children[1].textContent),"

@@ -178,7 +178,7 @@ def _conditions(fitted_on: str, step: float | None, *, repeated: str) -> tuple[s
     return (
         *((f"the parameters were fitted on {fitted_on}.",) if fitted_on else ()),
         "the mechanism's parameters (shape, map, scale) are taken as fixed; they were fitted on texts, and the "
-        "guarantee does not protect those texts from a reader of the protector file.",
+        "guarantee does not protect those texts from anyone who has the protector file.",
         f"each vector is released once; every further release of the same text {repeated}.",
         precision,
     )
@@ -466,7 +466,7 @@ def rewriting_guarantee(*, dimension: int, what: str, same: str, shows: tuple[st
         ),
         conditional_on=(
             "the detectors find every mention.",
-            "the protector file stays secret: it holds the concept's terms and patterns, and the words that replace "
+            "the protector file stays secret: it contains the concept's terms and patterns, and the words that replace "
             "them, as plain text.",
         ),
     )

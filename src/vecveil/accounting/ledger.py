@@ -395,7 +395,7 @@ def _hashed_item(salt: bytes, item: Any, owner: str, position: int) -> bytes:
         content = number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
         return hmac.digest(salt, b"i" + content, "sha256")
     got = f"{type(item).__name__} at position {position}"
-    raise InvalidInputError(f"`ids` holds str, int or bytes, not {got}.", param="ids")
+    raise InvalidInputError(f"`ids` takes str, int or bytes, not {got}.", param="ids")
 
 
 def _hashed_tag(salt: bytes, tag: Any, owner: str, position: int) -> bytes | None:
@@ -403,7 +403,7 @@ def _hashed_tag(salt: bytes, tag: Any, owner: str, position: int) -> bytes | Non
         return None
     if not isinstance(tag, bytes):
         got = f"{type(tag).__name__} at position {position}"
-        raise InvalidInputError(f"`releases` holds bytes, not {got}.", param="releases")
+        raise InvalidInputError(f"`releases` takes bytes, not {got}.", param="releases")
     return hmac.digest(salt, b"r" + tag, "sha256")
 
 
@@ -418,7 +418,7 @@ def _last_row(opened: sqlite3.Connection) -> tuple[int, bytes]:
 
 
 def _stored_cap(opened: sqlite3.Connection) -> int | None:
-    """Return the cap that the file holds, or None; a damaged one raises."""
+    """Return the cap that the file contains, or None; a damaged one raises."""
     row = opened.execute("SELECT cap FROM caps ORDER BY row DESC LIMIT 1").fetchone()
     if row is None:
         return None
@@ -444,7 +444,7 @@ def _append_cap(opened: sqlite3.Connection, salt: bytes, cap: int) -> None:
 def _without_repetitions(
     opened: sqlite3.Connection, batch: Iterable[tuple[bytes, bytes | None]], protector: str
 ) -> list[tuple[bytes, bytes | None]]:
-    # A tag may repeat within one batch too: `met` holds those that the file does not yet.
+    # A tag may repeat within one batch too: `met` contains those that the file does not yet.
     query = "SELECT 1 FROM events WHERE item = ? AND protector = ? AND release = ?"
     fresh: list[tuple[bytes, bytes | None]] = []
     met: set[tuple[bytes, bytes]] = set()
@@ -477,7 +477,7 @@ def _checked_rows(
     for row, stored, *values in rows:
         try:
             fits = stored == checksum(salt, row, *values)
-        except (TypeError, AttributeError, struct.error):  # a damaged value of another type
+        except (TypeError, AttributeError, struct.error):  # a damaged value of a different type
             fits = False
         yield row, fits, values
 

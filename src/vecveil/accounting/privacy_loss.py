@@ -338,7 +338,7 @@ def compose(losses: Iterable[PrivacyLoss], *, times: int = 1) -> ComposedPrivacy
     parts = list(losses)
     count = check_count(times, owner=owner, param="times")
     if not parts or not all(isinstance(part, PrivacyLoss) for part in parts):
-        raise InvalidInputError("`losses` holds one or more privacy losses, and nothing else.", param="losses")
+        raise InvalidInputError("`losses` takes one or more privacy losses, and nothing else.", param="losses")
     mu = {id(part): part.gaussian_mu for part in parts}  # a repeated object is computed once
     return ComposedPrivacyLoss(
         releases=count * sum(getattr(part, "_releases", 1) for part in parts),

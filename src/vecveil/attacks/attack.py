@@ -221,7 +221,7 @@ class Evidence:
         return replace(self, **parts)  # type: ignore[type-var]
 
     def part(self: Self, share: float, *, seed: int) -> Self:
-        """Return the texts of a share of the groups; a larger share of the same seed holds a smaller one."""
+        """Return the texts of a share of the groups; a larger share of the same seed contains a smaller one."""
         groups = np.arange(len(self)) if self.groups is None else self.groups
         names = np.random.default_rng(seed).permutation(np.unique(groups))
         return self.take(np.flatnonzero(np.isin(groups, names[: max(2, round(share * len(names)))])))
@@ -284,7 +284,7 @@ class LabelledVectors(Evidence):
     """Vectors with the tokens that each text holds.
 
     Attributes:
-        L: (N, V) 0/1 token labels, kept as booleans. A probe has V = 1: does the text hold the concept?
+        L: (N, V) 0/1 token labels, kept as booleans. A probe has V = 1: does the text contain the concept?
         without: (N, n) vectors of the same texts with the concept removed, or None.
         further: Texts that the attacker has made or collected, or None; `take` keeps all of them.
         subjects: (N,) number of each text's subject, below 0 without one; None: no figures per subject.
@@ -525,7 +525,7 @@ Test = TypeVar("Test", bound=Evidence)
 class Checkpoint:
     """Folder with the fitted state of one attack.
 
-    ``attack.json`` holds the attack's identity; the state lies beside it, in ``state.safetensors`` or in files
+    ``attack.json`` contains the attack's identity; the state lies beside it, in ``state.safetensors`` or in files
     that the state writes itself. Reading a checkpoint cannot run code.
 
     Args:
@@ -543,7 +543,7 @@ class Checkpoint:
         return self.folder
 
     def begin(self) -> None:
-        """Write the identity, or raise `DataFileError` if the folder holds another one."""
+        """Write the identity, or raise `DataFileError` if the folder contains another one."""
         path = self.make() / "begun.json"
         if path.is_file():
             check_identity(self._read(path), self.identity, self.folder)
@@ -554,7 +554,7 @@ class Checkpoint:
         """Return the finished state of type ``kind`` (`Attack.state_type`), or None if there is none.
 
         Raises:
-            DataFileError: the state is damaged, or of another attack, dimension, vocabulary or setting.
+            DataFileError: the state is damaged, or of a different attack, dimension, vocabulary or setting.
         """
         path = self.folder / "attack.json"
         if not path.is_file():
@@ -812,7 +812,7 @@ class Attack(ABC, Generic[Train, Test]):
 
         Raises:
             InvalidInputError: arguments that do not fit together, or fewer than two groups of training texts.
-            DataFileError: the checkpoint is of another attack, dimension, vocabulary or evidence, or damaged.
+            DataFileError: the checkpoint is of a different attack, dimension, vocabulary or evidence, or damaged.
         """
         owner = type(self).__name__
         rng = resolve_generator(rng, owner=owner)

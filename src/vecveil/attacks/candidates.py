@@ -240,7 +240,7 @@ class FixedNormMatching(CandidateAttack):
 
 def _norms(pairs: PairedVectors, session: Session) -> FloatArray:
     """Return ‖y − x‖ of one release of each vector, (N,)."""
-    # Without an oracle `X` holds releases of the clean vectors.
+    # Without an oracle `X` contains releases of the clean vectors.
     released = session.draw(pairs.clean) if session.knowledge.adaptive else pairs.X
     difference = released.astype(np.float64) - pairs.clean.astype(np.float64)
     norms: FloatArray = np.linalg.norm(difference, axis=1)
@@ -278,10 +278,11 @@ class LinkingAttack(Attack[PairedVectors, CandidateVectors]):
     """The likelihood ratio of two released vectors under "same text" and "two texts".
 
     ``test.X`` are rows of one store and ``test.pool`` rows of another, protected with other noise, by another key or
-    by another protector, or clean vectors of a public list. Both are taken as jointly Gaussian: canonical
+    by a different protector, or clean vectors of a public list. Both are taken as jointly Gaussian: canonical
     correlations of training pairs give the directions in which rows of one text agree, and the likelihood ratio weighs
     them. Training pairs are ``train.X`` and ``train.clean`` (a row of either store for each text). With a
-    release oracle ``train`` holds clean vectors, and the attack releases both sides itself, as two independent draws.
+    release oracle ``train`` contains clean vectors, and the attack releases both sides itself, as two independent
+    draws.
 
     Estimates: ``top_1`` (the main one) and ``mrr`` of each row's partner in the pool, ``one_to_one`` (the same share
     where no two rows may share a partner), and ``same`` (AUC of partners against other pairs).

@@ -1,4 +1,4 @@
-"""Probes: detect from a released vector whether its text holds the concept."""
+"""Probes: detect from a released vector whether its text contains the concept."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
 
     @abstractmethod
     def _scores(self, model: Any, X: Embeddings) -> Array:
-        """Return a score for each released vector, (N,); higher is likelier to hold the concept."""
+        """Return a score for each released vector, (N,); higher is likelier to contain the concept."""
 
     @final
     def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> Any:

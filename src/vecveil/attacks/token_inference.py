@@ -104,7 +104,7 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
         return probabilities
 
     def _evidence(self, scores: FloatArray) -> FloatArray:
-        """Return −log(1 − p): summed over texts, the evidence that at least one of them holds the token."""
+        """Return −log(1 − p): summed over texts, the evidence that at least one of them contains the token."""
         if not self.scores_are_probabilities:
             softplus: FloatArray = np.logaddexp(0.0, scores)
             return softplus
@@ -159,7 +159,7 @@ def held_out(
 
 
 def validation_r_precision(scores: npt.NDArray[Any], L: npt.NDArray[Any]) -> float:
-    """Return R-precision for choosing a setting; 0 where no validation text holds a token."""
+    """Return R-precision for choosing a setting; 0 where no validation text contains a token."""
     if not L.any():
         return 0.0
     table = term_table(scores, L)
@@ -583,7 +583,7 @@ class TransplantAttack(KernelAttack):
         made = max(0, self.rows - len(real))
         source, target = (rng.integers(0, len(X), made) for _ in range(2))
         moved = without[target] + (X[source] - without[source])
-        # Encoders give nearly constant norms; a synthetic vector of another norm would stand out.
+        # Encoders give nearly constant norms; a synthetic vector of a different norm would stand out.
         norms = np.linalg.norm(X[source], axis=1) / np.maximum(np.linalg.norm(moved, axis=1), 1e-12)
         moved = (moved * norms[:, None]).astype(X.dtype)
         rows, labels = np.concatenate([X[real], moved]), np.concatenate([L[real], L[source]])
@@ -594,7 +594,7 @@ class FurtherKernelAttack(KernelAttack):
     """Kernel ridge regression on training texts and on further ones, with a lower weight.
 
     Further texts (`LabelledVectors.further`) are training texts with a concept word exchanged for another, or
-    sentences of a corpus that hold the concept's words. More of them than one fit can hold are dealt into
+    sentences of a corpus that contain the concept's words. More of them than one fit can hold are dealt into
     blocks, each beside freshly released training texts; the blocks' predictions are averaged (Zhang, Duchi and
     Wainwright, 2013).
     """
@@ -748,7 +748,7 @@ _NEIGHBOURS = (1, 10, 30, 100, 300)
 _VOTE_SHARPNESS = (0.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0)
 _TEMPER = 0.25  # full whitening (0.5) amplifies the directions that say least
 _TOKEN_PENALTY = 1e-3
-_PRIOR = 1e-3  # weight of the base rates: orders the words that no near text holds
+_PRIOR = 1e-3  # weight of the base rates: orders the words that no near text contains
 _CELLS = 2**23  # numbers held at once
 _FLOORS = (1e-1, 1.0, 10.0)  # beside the likeliest; larger: closer to a Euclidean distance
 _POSTERIOR_SHARPNESS = tuple(10.0 ** (e / 2) for e in range(-2, 6))  # over the places' variance
@@ -892,7 +892,7 @@ class BayesPosteriorAttack(TokenInferenceAttack):
     Text j of the auxiliary corpus (the training texts) has the weight exp(-½ · sharpness · d²), d the Mahalanobis
     distance from the vector to the expected release of text j; a word's probability is the weighted share of
     texts that hold it. With sharpness 1 and the text in the corpus that is Bayes' rule for Gaussian noise. The
-    corpus holds only similar texts, not the text itself: a sharpness below 1 and a floor under the variances, both
+    corpus contains only similar texts, not the text itself: a sharpness below 1 and a floor under the variances, both
     chosen on validation texts, allow for that.
     """
 

@@ -1,7 +1,7 @@
 """The training loop of every learnt attack: steps, learning rate, the best epoch, and checkpoints to resume from.
 
 All randomness of an epoch (order, fresh releases, dropout) depends on the seed and the epoch's number alone. A
-checkpoint therefore holds the weights, the optimiser and the position; a resumed run draws the epoch again and skips
+checkpoint therefore contains the weights, the optimiser and the position; a resumed run draws the epoch again and skips
 its first batches. Tensors are stored in safetensors, so reading them cannot run code.
 """
 
@@ -159,7 +159,7 @@ def load_weights(model: Any, weights: Mapping[str, Any]) -> None:
     """Copy ``weights`` into ``model``; raise `ValueError` if names or shapes differ."""
     own = dict(model.named_parameters())
     if {k: tuple(p.shape) for k, p in own.items()} != {k: tuple(t.shape) for k, t in weights.items()}:
-        raise ValueError("the weights are of another model")
+        raise ValueError("the weights are of a different model")
     with import_torch().no_grad():
         for name, parameter in own.items():
             parameter.copy_(weights[name])
@@ -243,7 +243,7 @@ def fit_model(
         keep_last: End with the weights of the last epoch; those of the best one are in the result.
 
     Raises:
-        DataFileError: the folder holds the training of another model or recipe, or a damaged one.
+        DataFileError: the folder contains the training of a different model or recipe, or a damaged one.
         TrainingError: no epoch had a finite validation loss.
     """
     torch = import_torch()

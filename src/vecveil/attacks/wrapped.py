@@ -490,7 +490,7 @@ def _mapped(denoiser: Denoiser, evidence: Any) -> Any:
     changes: dict[str, Any] = {"X": denoiser(evidence.X)}
     without = getattr(evidence, "without", None)
     if without is not None:
-        # Released like X. Test evidence of an adaptive attack may hold vectors of another dimension, unused.
+        # Released like X. Test evidence of an adaptive attack may hold vectors of a different dimension, unused.
         fits = without.shape[1] == len(denoiser.mean)
         changes["without"] = denoiser(without) if fits else None
     return replace(evidence, **changes)
@@ -533,10 +533,10 @@ def fit_access_map(accesses: Embeddings, *, dimensions: int = 64) -> AccessMap:
 class AccessPatternAttack(WrappedAttack):
     """A token-inference attack on what a log of queries tells of a row: which queries fetched it.
 
-    ``X`` holds a row of zeros and ones for each stored row, a column for each query of the log. The log shows neither
-    text nor vector of a query. Rows of one subject are fetched together, so that known texts of a part of the rows tell
-    the subjects of the others. A log of ids that was computed from released vectors tells no more of a row than its own
-    release does, unless queries were made for that row's text: then each is a further release of it.
+    ``X`` contains a row of zeros and ones for each stored row, a column for each query of the log. The log shows
+    neither text nor vector of a query. Rows of one subject are fetched together, so that known texts of a part of the
+    rows tell the subjects of the others. A log of ids that was computed from released vectors tells no more of a row
+    than its own release does, unless queries were made for that row's text: then each is a further release of it.
     """
 
     name = "access-patterns"

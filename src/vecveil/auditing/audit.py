@@ -54,7 +54,7 @@ OWN_WORDS = "words of the texts"
 """Name of the concept of an audit that is given none."""
 OBJECT_ATTACKS = ("objects-linear", "objects-kernel")
 _WORDS, _SHARE, _FEWEST = 40, 0.05, 15
-_TEXT_WORDS = 3.0  # a column whose values have fewer words on average holds names or codes, not texts
+_TEXT_WORDS = 3.0  # a column whose values have fewer words on average contains names or codes, not texts
 _CLEAN = 0.999  # median cosine to the encoder's vectors: rounding to half precision stays above it
 
 
@@ -97,7 +97,7 @@ def audit(
 
     Args:
         protector: texts that it was not fitted on give the honest figure.
-        texts: N texts; at least 20 test texts must hold the concept.
+        texts: N texts; at least 20 test texts must contain the concept.
         encoder: name or object; needed only if the protector does not record its encoder.
         embeddings: (N, n) clean embeddings of ``texts``, instead of encoding them.
         tasks: labelled utility tasks to measure besides similarity and neighbours.
@@ -110,7 +110,7 @@ def audit(
         tier ("quick"): ``quick`` or ``full`` (larger attackers, and reconstruction attacks).
         min_token_count: number of training texts that must hold an attacked word; None takes 15, or 10 or 5
             where 15 would leave out more than half of the occurrences.
-        show_terms: write the concept's words into the record, which otherwise holds counts only.
+        show_terms: write the concept's words into the record, which otherwise contains counts only.
         show_reconstructions: write texts and their reconstructions into the record.
         attacker_texts: texts that an attacker has besides, or the path of a file of them. Attacks learn from those
             in which the concept is found; reconstruction learns from all.
@@ -128,8 +128,8 @@ def audit(
         show_progress: None shows bars on a terminal only.
 
     Raises:
-        ConceptError: too few texts hold the concept, or its words are too rare to attack.
-        IncompatibleError: the protector was fitted for another encoder than ``encoder``.
+        ConceptError: too few texts contain the concept, or its words are too rare to attack.
+        IncompatibleError: the protector was fitted for a different encoder than ``encoder``.
     """
     started = time.perf_counter()
     check_kind(protector, Protector, owner="audit", param="protector")
@@ -184,7 +184,7 @@ class SealedStorage:
         exact: (N, n) vectors of the rows, which a process with the key holds.
         facts: number of objects, sizes and times of writing, for the record.
         found: by kind, how many values stand readable in an object, and how many were looked for.
-        built: (S, q) what the storage shows of S small indexes, and (S,) whether the texts of each hold the concept;
+        built: (S, q) what the storage shows of S small indexes, and (S,) whether the texts of each contain the concept;
             None if all texts do.
     """
 
@@ -223,7 +223,7 @@ def audit_store(
         **options: as for `vecveil.audit`.
 
     Raises:
-        ConceptError: too few texts hold the concept, or its words are too rare to attack.
+        ConceptError: too few texts contain the concept, or its words are too rare to attack.
     """
     owner, started = "audit_store", time.perf_counter()
     check_kind(concept, Concept, owner=owner, param="concept")
@@ -420,7 +420,7 @@ def _encoder_of(protector: Protector, encoder: Any, *, needed: bool) -> Any:
     """Return the given encoder or the one that the protector records; None if it has none and none is needed.
 
     Raises:
-        IncompatibleError: the protector was fitted for another encoder.
+        IncompatibleError: the protector was fitted for a different encoder.
         InvalidInputError: an encoder is needed and there is none.
     """
     if encoder is not None:
@@ -584,7 +584,7 @@ def _storage_results(sealed: SealedStorage, seed: int) -> dict[tuple[str, str], 
 
 
 def plaintext_beside(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, str]]:
-    """Return a warning for each column of texts; ``columns`` holds some values of each column by name."""
+    """Return a warning for each column of texts; ``columns`` contains some values of each column by name."""
     warnings = []
     for name, values in columns.items():
         texts = [value for value in values if isinstance(value, str) and value.strip()]

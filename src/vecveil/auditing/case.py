@@ -96,7 +96,7 @@ class Side:
     @property
     def learns_from_clean(self) -> bool:
         """True if clean vectors of other texts may join `learn`."""
-        # Without an oracle `learn` holds releases: clean vectors among them would be of another distribution.
+        # Without an oracle `learn` contains releases: clean vectors among them would be of another distribution.
         return self.release is not None or self.is_clean
 
 
@@ -323,7 +323,7 @@ def make_case(
         detect: finds the concept in the attacker's own texts; None leaves them out.
 
     Raises:
-        ConceptError: too few texts or groups hold the concept, or its words are too rare to attack.
+        ConceptError: too few texts or groups contain the concept, or its words are too rare to attack.
     """
     groups = text_groups(matches.texts, options.groups)
     holding = matches.with_concept

@@ -80,7 +80,10 @@ NO_VARIANTS = (
     "It needs the encoder, a concept of words, and texts whose word can be exchanged for others.",
     "no-variants",
 )
-OTHER_SPACE = ("It measures from clean vectors to released ones, and these have another dimension.", "other-dimension")
+OTHER_SPACE = (
+    "It measures from clean vectors to released ones, and these have a different dimension.",
+    "other-dimension",
+)
 QUICK = ("Reconstruction attacks take minutes to an hour: tier full runs them.", "quick-tier")
 
 ONE_STORE = ("It links two stores, and there is one, without the means to protect a second.", "no-oracle")
@@ -656,7 +659,7 @@ def held_out_jobs(case: Case, clean: Side, refit: Refit | None) -> Plan:
         return skip("held-out-terms", HELD_OUT, FEW_WORDS)
     words = {case.vocabulary.tokens[i] for i in listed}
     case = refit.seen(case, words, set(case.vocabulary.tokens) - words)
-    # The background holds texts with unlisted words: to the fit they are ordinary texts.
+    # The background contains texts with unlisted words: to the fit they are ordinary texts.
     others = np.setdiff1d(np.concatenate([for_fit, case.ordinary_train]), fitted)
     # Negatives keep the unlisted words: the fit must not learn from their removal.
     protected = refit.side(case, fitted, others, _without(case, fitted, words), listed)

@@ -162,8 +162,8 @@ def frontier(
         table: options of the table of the texts, kept in the record for ``vecveil fit --from``.
 
     Raises:
-        ConceptError: too few texts hold the concept, or too few of its words are frequent.
-        InvalidInputError: ``out`` holds a frontier of other texts or settings.
+        ConceptError: too few texts contain the concept, or too few of its words are frequent.
+        InvalidInputError: ``out`` contains a frontier of other texts or settings.
 
     Cost:
         Encoding the texts, and two fifths of them again without the concept; then some seconds a design, and a minute

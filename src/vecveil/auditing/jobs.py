@@ -93,7 +93,7 @@ def attack_job(
         except DataFileError:
             if checkpoint is None:
                 raise
-            # A checkpoint cut short or of another version must not end the audit: train from the start.
+            # A checkpoint cut short or of a different version must not end the audit: train from the start.
             shutil.rmtree(checkpoint, ignore_errors=True)
             result = once(checkpoint)
         return replace(result, name=result_name)
@@ -202,7 +202,7 @@ class WorkFolder:
                 )
             return AttackResult(estimates=estimates, terms=terms, examples=examples, **record)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            # A file of another version or cut short costs one attack, not the audit: the job runs again.
+            # A file of a different version or cut short costs one attack, not the audit: the job runs again.
             return None
 
     def save(self, key: str, result: AttackResult) -> None:
@@ -274,7 +274,7 @@ def fingerprint(case: Case, vectors: Embeddings, protector: str, encoder: str | 
         digest.update(repr(part).encode("utf-8", "surrogatepass"))
     clean = [] if case.embeddings is None else [case.embeddings]
     for array in (vectors, *clean, case.labels, case.groups, case.train, case.test):
-        # Shape and dtype first: the same bytes may stand for arrays of another form.
+        # Shape and dtype first: the same bytes may stand for arrays of a different form.
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

@@ -98,7 +98,7 @@ class PreviewResult:
 
 
 class VectorMemory:
-    """LRU cache of up to ``most`` background vectors, keyed by hashes of the texts; it holds no text."""
+    """LRU cache of up to ``most`` background vectors, keyed by hashes of the texts; it contains no text."""
 
     def __init__(self, most: int = 8000) -> None:
         self._most = check_count(most, owner="VectorMemory", param="most")
@@ -190,7 +190,7 @@ class PracticeTexts:
 def practice_texts(background: Texts, words: WordList, *, seed: int = 0) -> PracticeTexts:
     """Return texts with listed words, made from at most 400 background texts.
 
-    A text with a listed word is used unchanged, and again with another listed word in its place. In any other text
+    A text with a listed word is used unchanged, and again with a different listed word in its place. In any other text
     a listed word replaces one of the text's words. Words are put in equally often.
 
     Raises:

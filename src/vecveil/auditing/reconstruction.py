@@ -38,7 +38,7 @@ JUDGED_SEARCHED = 50  # zero-shot encodes hundreds of texts for each
 QUERIES = 300
 NOTHING_ENCODES = ("It encodes texts that it writes, and there is no encoder.", NO_ENCODER)
 OTHER_SPACE = (
-    "The released vectors have another dimension than the encoder's, and there are no means to protect others.",
+    "The released vectors have a different dimension than the encoder's, and there are no means to protect others.",
     "other-dimension",
 )
 _GEIA_PASSES = {"cpu": 150_000, "cuda": 3_000_000}  # texts seen in all, about

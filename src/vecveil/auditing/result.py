@@ -141,7 +141,7 @@ class AuditResult:
         """Return the audit saved at ``path``.
 
         Raises:
-            DataFileError: the file cannot be read, or holds another schema, or a key is missing or wrong.
+            DataFileError: the file cannot be read, or contains a different schema, or a key is missing or wrong.
         """
         try:
             return cls(AuditRecord.load(path))

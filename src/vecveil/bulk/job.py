@@ -51,7 +51,7 @@ _NOT_RECORDED = ("protector", "key", "key_id", "check_lengths", "cache", "max_me
 
 @dataclass(frozen=True)
 class BulkJob:
-    """A protector and table options in a form that travels to workers: it names keys and never holds them.
+    """A protector and table options in a form that travels to workers: it names keys and never contains them.
 
     The fields not listed are those of `vecveil.data.reading.TableFormat`.
 
@@ -220,8 +220,8 @@ def sealed_columns(protector: Protector, job: BulkJob) -> tuple[SealedColumns, s
     """Return the columns of sealed originals and the UUID of their collection, made for a job without one if it is new.
 
     Raises:
-        KeyFileError: the collection has another UUID than the job, or none.
-        IncompatibleError: the collection holds vectors of another protector.
+        KeyFileError: the collection has a different UUID than the job, or none.
+        IncompatibleError: the collection contains vectors of a different protector.
     """
     sealer, collection, uuid = Sealer(str(job.seal_key)), str(job.seal_name), job.seal_uuid
     encoder = protector.encoder_info.fingerprint
@@ -229,7 +229,7 @@ def sealed_columns(protector: Protector, job: BulkJob) -> tuple[SealedColumns, s
     present = str(sealer.keys.read(collection).uuid)
     if uuid not in (None, present):
         raise KeyFileError(
-            "The run began with another key store. Give all workers one key file.",
+            "The run began with a different key store. Give all workers one key file.",
             code="E-SEAL-COLLECTION",
             param="seal_key",
         )
@@ -435,7 +435,7 @@ class ArrowProtection:
         self._ready: tuple[OpenJob, TableProtection, Mapping[str, Any]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # The opened job holds the key, which must not travel to workers.
+        # The opened job contains the key, which must not travel to workers.
         return {"job": self.job, "_ready": None}
 
     def __call__(self, rows: Any) -> Any:

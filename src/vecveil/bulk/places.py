@@ -157,7 +157,7 @@ def plan(
         out: the output; its files are never inputs.
 
     Raises:
-        DataFileError: a file is missing, damaged or of another format.
+        DataFileError: a file is missing, damaged or of a different format.
     """
     part_bytes = check_count(part_bytes, owner="protect", param="part_bytes")
     options = options or {}

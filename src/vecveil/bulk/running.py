@@ -58,7 +58,7 @@ _OPTIONS = {
 _OF_A_PROTECTOR = {"method", "concept", "encoder", "guarantee", "conditional_on", "not_promised"}
 """Fields of a job that its protector and key determine."""
 _PROSE = {"guarantee", "conditional_on", "not_promised"}
-"""Fields in sentences, which another version may word differently."""
+"""Fields in sentences, which a different version may word differently."""
 _SECONDS = 5.0
 """Seconds between two writes of the manifest; after a crash, files identify later parts."""
 
@@ -125,7 +125,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Folder) -> Manifest | None:
-        """Return the manifest of ``folder``, or None; raise DataFileError for a damaged one or another schema."""
+        """Return the manifest of ``folder``, or None; raise DataFileError for a damaged one or a different schema."""
         if not folder.has(MANIFEST):
             return None
         # One byte more than allowed shows that the file is too long.
@@ -149,7 +149,7 @@ class Manifest:
             return cls(dict(record["job"]), parts, results)
         except (ValueError, KeyError, TypeError, RecursionError, AttributeError, OverflowError):
             raise DataFileError(
-                f"The {MANIFEST} in `out` is damaged or of another schema than {SCHEMA}. Give another folder.",
+                f"The {MANIFEST} in `out` is damaged or of a different schema than {SCHEMA}. Give another folder.",
                 code="E-DATA-FILE-MANIFEST",
                 param="out",
             ) from None
@@ -164,7 +164,7 @@ def left_by_a_start(name: str) -> bool:
 
 
 def check_same(known: Manifest, now: Manifest) -> None:
-    """Raise DataFileError for other inputs, another protector or other options."""
+    """Raise DataFileError for other inputs, a different protector or other options."""
     names = sorted(key for key in {*known.job, *now.job} - _PROSE if known.job.get(key) != now.job.get(key))
     if not names and known.parts == now.parts:
         return
@@ -184,7 +184,7 @@ def check_same(known: Manifest, now: Manifest) -> None:
 def _difference(names: list[str], former: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     if former.get("key_check") is None or now.get("key_check") is None:  # with a key, and without
         names = [name for name in names if name not in ("key_check", "key_id")] or names
-    # Another protector changes these too: name the cause alone, unless they differ alone.
+    # A different protector changes these too: name the cause alone, unless they differ alone.
     names = [name for name in names if name not in _OF_A_PROTECTOR] or names
     unnamed = ", ".join(name for name in names if name not in _OPTIONS)
     words = [_OPTIONS[name] for name in names if name in _OPTIONS] + ([f"value of {unnamed}"] if unnamed else [])
@@ -198,7 +198,7 @@ def _further_files(names: Iterable[str], manifest: Manifest) -> list[str]:
 
 
 def check_files(manifest: Manifest, here: Mapping[str, int]) -> None:
-    """Raise DataFileError for files that are not of the run, and parts of another size than in ``here``."""
+    """Raise DataFileError for files that are not of the run, and parts of a different size than in ``here``."""
     if further := _further_files(here, manifest):
         raise DataFileError(
             f"`out` has files that are not of this run, such as {further[0]!r}: readers of the folder would take "
@@ -454,7 +454,7 @@ def verify(
     """Return the manifest of a folder after comparing every file with it.
 
     Raises:
-        DataFileError: no manifest, missing parts, unlisted files, or a file of another size or checksum.
+        DataFileError: no manifest, missing parts, unlisted files, or a file of a different size or checksum.
     """
     folder = Folder(os.fspath(out), dict(storage_options or {}))
     manifest = Manifest.read(folder)

@@ -71,7 +71,7 @@ attack_options = shared.stacked(
         "--attacks",
         type=click.Choice(NAMED),
         multiple=True,
-        help="Run only this attack or family besides token inference; may be repeated.",
+        help="Run this attack or family in addition to token inference; may be repeated.",
     ),
     click.option(
         "--language-model",
@@ -80,7 +80,7 @@ attack_options = shared.stacked(
         help="Language model of the zero-shot attack [default: trigrams of the texts].",
     ),
     shared.file_option(
-        "--attacker-texts", help="Texts that an attacker has besides, to learn from: one a line, or a table."
+        "--attacker-texts", help="Further texts that an attacker has, to learn from: one a line, or a table."
     ),
     click.option("--device", default="auto", show_default=True, help="Device of trained attacks: auto, cpu, cuda."),
     shared.count_option(
@@ -90,7 +90,7 @@ attack_options = shared.stacked(
     shared.file_option(
         "--work",
         metavar="FOLDER",
-        help="Folder of finished attacks, from which the same command continues [default: beside the embedding cache].",
+        help="Folder of finished attacks, from which the same command resumes [default: in the cache folder].",
     ),
 )
 
@@ -212,7 +212,7 @@ def command(
     form = TableOptions.of(options)
     options["vectors"] = vectors_file
     if pack is not None and options["show_reconstructions"]:
-        raise click.UsageError("--pack holds no text: leave out --show-reconstructions.")
+        raise click.UsageError("--pack contains no text: leave out --show-reconstructions.")
     if pack is not None and pack.exists() and not pack.is_dir():  # before the attacks, which take minutes
         raise click.UsageError(f"--pack needs a folder: {pack.name} is a file.")
     attacks = {**attack_arguments(options), "command": as_typed()}
@@ -555,7 +555,7 @@ def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: 
         numbers = np.array([-1])
     if numbers.min() < 0 or numbers.max() >= len(store):
         raise DataFileError(
-            f"The column {row_column} holds rows of {path.name}, whole numbers from 0 to {len(store) - 1}; some "
+            f"The column {row_column} contains rows of {path.name}, whole numbers from 0 to {len(store) - 1}; some "
             "cells do not.",
             param="row_column",
         )

@@ -166,7 +166,7 @@ def examine_extras(lines: Iterable[str], version: Callable[[str], str | None] = 
         packages.setdefault(extra, [])
         others.setdefault(extra, [])
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
-            continue  # for another platform, or another version of Python
+            continue  # for another platform, or a different version of Python
         if requirement.name == "vecveil":
             others[extra] += sorted(requirement.extras)
             continue

@@ -98,7 +98,7 @@ settings = shared.stacked(
         "--min-texts",
         default=MIN_PAIRS,
         show_default=True,
-        help="Fewest texts that must hold the concept; at least 20 for methods that change vectors.",
+        help="Fewest texts that must contain the concept; at least 20 for methods that change vectors.",
     ),
     shared.long_texts_option,
     click.option(
@@ -107,7 +107,7 @@ settings = shared.stacked(
         help="Before encoding, replace what the detector finds: by its type, nothing, or another member. For unlisted"
         " words under sealed search.",
     ),
-    shared.file_option("--detector", help="Concept file of what --rewrite rewrites [default: that of --concept]."),
+    shared.file_option("--detector", help="Concept file of what --rewrite rewrites [default: the file of --concept]."),
     click.option(
         "--hypernym",
         "hypernyms",
@@ -183,7 +183,7 @@ def command(input: Path | None, out: Path, force: bool, verbose: bool, as_json: 
     """Write a protector for one use: search (--candidates 200 --collection-size ROWS), or clustering and duplicates
     (--target-utility 0.95). It hides a concept that it learns from texts.
 
-    INPUT holds texts with and without the concept: CSV, TSV, JSONL (also .gz), Parquet or text lines. Vectors that
+    INPUT contains texts with and without the concept: CSV, TSV, JSONL (also .gz), Parquet or text lines. Vectors that
     keep similarity may be useless for search. --retrieval measures nDCG@10 in place of recall. `vecveil frontier` shows
     what each strength costs. Give exactly one strength; sealed search keeps 99 % by default.
     """
@@ -247,7 +247,7 @@ def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint]
             "again to finish it, or name a --point."
         )
     if options["concept"] is None and not (folder / CONCEPT).is_file():
-        raise click.UsageError(f"{folder.name!r} holds no {CONCEPT}: name the concept file with --concept.")
+        raise click.UsageError(f"{folder.name!r} contains no {CONCEPT}: name the concept file with --concept.")
     point = record.point(number) if number is not None else record.recommended
     if number is None and point is None:
         raise click.UsageError(f"{record.recommendation} To fit a design all the same, name its --point.")
@@ -348,7 +348,7 @@ def _from_texts(input: Path, form: TableOptions, options: dict[str, Any]) -> Pro
     assert encoder is not None
     if measured is not None and measured.fingerprint not in (None, encoder_fingerprint(encoder)):
         raise IncompatibleError(
-            f"The frontier was measured on vectors of another encoder than {encoder.name}: name that of the frontier, "
+            f"The frontier was measured on vectors of a different encoder than {encoder.name}: name its own, "
             f"{measured.name} ({measured.fingerprint[:12]}), with `encoder`.",
             code="E-INCOMPATIBLE-ENCODER",
             param="encoder",

@@ -77,7 +77,7 @@ def reconcile_command(
         check_new_file(out, overwrite=force, inputs=(ids_file,))
     sources = _ids(ids_file)
     if not sources:  # of a failed export every row would seem without a source, for forget to delete
-        raise DataFileError(f"{ids_file.name} holds no id.", param="ids")
+        raise DataFileError(f"{ids_file.name} contains no id.", param="ids")
     if index_place(database) is not None:
         refuse_other_options("ids_file", "seal_key", "out", "force", "as_json")
         with opened(database, seal_key) as index:
@@ -125,7 +125,7 @@ def reconcile_command(
 )
 @click.option("--seal-name", metavar="NAME", help="Name in the key file [default: the location of DATABASE].")
 @shared.file_option("--texts", "texts_file", help="Texts of the ids, one a line, to delete from the cache.")
-@shared.file_option("--cache-folder", help="Folder of the embedding cache [default: that of this user].")
+@shared.file_option("--cache-folder", help="Folder of the embedding cache [default: this user's].")
 @shared.file_option("--ledger", "ledger_file", help="Ledger of releases; it is read and keeps its counts.")
 @click.option(
     "--compact/--no-compact",
@@ -149,7 +149,7 @@ def forget_command(
     replicas, snapshots, and what the database keeps of deleted rows. A killed run continues with the same command.
     """
     if len({path.absolute() for path in (ids_file, receipt_file)}) < 2:
-        raise click.UsageError("--receipt must be another file than --ids.")
+        raise click.UsageError("--receipt and --ids must be different files.")
     if index_place(database) is not None:
         refuse_other_options("ids_file", "receipt_file", "seal_key", "as_json")
         with opened(database, seal_key) as index:

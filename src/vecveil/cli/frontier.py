@@ -103,11 +103,11 @@ def command(
 ) -> None:
     """Measure about 15 designs, from gentle to strong, and write a page to choose one from.
 
-    INPUT holds texts with and without the concept, as for `vecveil fit`. Each design is fitted on a part of them, with
-    a quarter of the concept's words left out; attackers that know it learn on a second part and are judged on a third.
-    FOLDER gets frontier.json, frontier.html and a copy of the concept file. `vecveil fit INPUT --from FOLDER` fits the
-    recommended point, `--point N` another one. A point is recommended if it stays below --leak-ceiling under the
-    attackers of an audit.
+    INPUT contains texts with and without the concept, as for `vecveil fit`. Each design is fitted on a part of them,
+    with a quarter of the concept's words left out; attackers that know it learn on a second part and are judged on a
+    third. FOLDER gets frontier.json, frontier.html and a copy of the concept file. `vecveil fit INPUT --from FOLDER`
+    fits the recommended point, `--point N` another one. A point is recommended if it stays below --leak-ceiling under
+    the attackers of an audit.
 
     With --at-most-leak or --at-least-search stdout gets the number of a point; exit code 1 if none meets them.
     """

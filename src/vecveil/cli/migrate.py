@@ -56,8 +56,8 @@ SECTIONS = {
 @click.argument("source")
 @click.argument("dest")
 @click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR, help="Protector file.")
-@click.option("--keep-text", is_flag=True, help="Also write fields of texts beside the protected vectors.")
-@click.option("--keep", multiple=True, metavar="FIELD", help="Write this field whatever it holds; may be repeated.")
+@click.option("--keep-text", is_flag=True, help="Also copy fields that contain text, unprotected.")
+@click.option("--keep", multiple=True, metavar="FIELD", help="Write this field whatever it contains; may be repeated.")
 @click.option("--drop", multiple=True, metavar="FIELD", help="Leave out this field; may be repeated.")
 @click.option("--skip-bad", is_flag=True, help="Leave out rows without a finite vector of the right dimension.")
 @click.option(
@@ -67,7 +67,7 @@ SECTIONS = {
 )
 @shared.filter_field_option
 @shared.count_option("--batch", help="Rows per write [default: 1,000; into sealed: 20,000].")
-@shared.file_option("--state", "state_file", help="Progress file [default: beside DEST].")
+@shared.file_option("--state", "state_file", help="Progress file [default: in the folder of DEST].")
 @click.option("--verify-only", is_flag=True, help="Verify a finished copy again.")
 @click.option("--yes", is_flag=True, help="Copy also with a protector of which the fit said that it is not ready.")
 @click.option("--id-column", metavar="NAME", help="Column of the ids [default: id, or the numbers of the rows].")
@@ -103,7 +103,7 @@ def command(source: str, dest: str, protector_file: Path | None, **options: Any)
         raise click.UsageError("--filter-field needs --seal-key.")
     sealer = None if seal_key is None else Sealer(seal_key)
     if sealer is not None and options["keep_text"]:
-        raise click.UsageError("--keep-text stores texts readable beside their sealed copy; give one of the two.")
+        raise click.UsageError("--keep-text stores in clear the texts that --seal-key seals; give one of the two.")
     shared_arguments: dict[str, Any] = {
         "names": (public_name(source), public_name(dest)),
         "batch": batch,
@@ -161,7 +161,7 @@ def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, 
     if of_table:
         if os.path.isdir(source):
             raise click.UsageError(
-                "SOURCE is a folder. Name a table inside it, or the database that it holds as "
+                "SOURCE is a folder. Name a table inside it, or the database that it contains as "
                 "KIND:FOLDER#COLLECTION, such as chroma:store#notes."
             )
         refuse_other_options(*taken, *table, "max_memory")
@@ -248,7 +248,7 @@ def _plan(state_file: Path, checked: SourceCheck) -> None:
     elif other not in (None, metric) and not (other == "cosine" and checked.ranks_as_cosine):
         warn(f"the source ranks by {metric or 'a metric that it does not say'}, and DEST by {other}.")
     for name in checked.texts_kept:
-        warn(f"field {name!r} keeps text beside the protected vectors: whoever reads the store reads the text.")
+        warn(f"field {name!r} is copied with its texts in clear: anyone with access to the store can read them.")
     for name in checked.personal:
         warn(f"field {name!r} looks like personal data and is copied; leave it out with --drop {name}.")
 
@@ -265,4 +265,4 @@ def _report(done: Migration, dest: str, state_file: Path, *, verify_only: bool) 
         how += " (this store keeps directions: written and kept vectors were compared by direction, within 0.00001)"
     unknown = verification.clean is None
     compared = "rows were not compared with clean vectors" if unknown else "no row is its clean vector"
-    note(f"Verified: {how}; {compared}. The state file {state_file.name} holds the checksum for --verify-only.")
+    note(f"Verified: {how}; {compared}. The state file {state_file.name} contains the checksum for --verify-only.")

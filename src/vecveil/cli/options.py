@@ -492,7 +492,7 @@ page_options = stacked(
     click.option(
         "--show-reconstructions",
         is_flag=True,
-        help="Write reconstructed texts beside the originals into record and reports (tier full).",
+        help="Write originals and reconstructed texts into record and reports (tier full).",
     ),
 )
 report_options = stacked(

@@ -100,7 +100,7 @@ def command(
 ) -> None:
     """Write the protected vectors of INPUT, piece by piece, with the column of ids.
 
-    INPUT holds texts, which are encoded, or clean vectors (.npy, or a Parquet column). The noise
+    INPUT contains texts, which are encoded, or clean vectors (.npy, or a Parquet column). The noise
     comes from a cryptographic generator and differs from run to run: release each text once, or
     use keyed noise.
 
@@ -119,7 +119,7 @@ SEAL_SECTIONS = {
 
 @shared.command("seal", SEAL_EXAMPLE, SEAL_SECTIONS)
 @inputs_options
-@click.option("--carry", multiple=True, metavar="NAME", help="Column to copy readable, beside its sealed value.")
+@click.option("--carry", multiple=True, metavar="NAME", help="Column to copy in clear as well as sealed.")
 @shared.encoder_options
 @shared.file_seal_options
 @shared.filter_field_option
@@ -153,7 +153,7 @@ def _run(
 ) -> None:
     into_folder = _is_folder(inputs, out) or options["engine"] is not None
     if into_folder and force:
-        raise click.UsageError("--force replaces a file; a folder is finished or left alone: give another one.")
+        raise click.UsageError("--force replaces a file; an unfinished folder is continued. Give a different folder.")
     form = TableOptions.of(options)
     if into_folder:
         record, protector = _protect_folder(inputs, out, protector_file, form, release, options)

@@ -207,7 +207,7 @@ Example:
 def ledger() -> None:
     """Show, export or repair a ledger: how often each item was released, and what that has spent.
 
-    A ledger holds salted hashes in place of ids. Whoever opens one checks the checksum of every row first. All
+    A ledger contains salted hashes in place of ids. Whoever opens one checks the checksum of every row first. All
     commands take --json.
     """
 

@@ -309,13 +309,13 @@ def _findings_of_audit(result: AuditResult | None, *, clean: bool) -> list[ScanF
     if result is None:
         return findings
     worst = result.worst
-    reads = f"{worst['value']:.0%} of the concept's words (guessing: {worst['chance']:.0%})"
+    recovered = f"{worst['value']:.0%} of the concept's words (guessing: {worst['chance']:.0%})"
     if worst["low"] > worst["chance"]:
         findings.append(
             ScanFinding(
                 "concept-leaks",
                 "high",
-                f"Somebody who knows the texts of some rows recovers {reads} from the vectors of the others.",
+                f"An attacker who knows the texts of some rows recovers {recovered} from the vectors of the others.",
                 _REMEDY,
             )
         )
@@ -324,7 +324,7 @@ def _findings_of_audit(result: AuditResult | None, *, clean: bool) -> list[ScanF
             ScanFinding(
                 "concept-not-read",
                 "info",
-                f"The attacks on words read {reads}, no more than guessing within the error.",
+                f"The attacks on words recover {recovered}, no more than guessing within the error.",
                 "Look at the other attacks in the report, and give more rows (--sample) for narrower intervals.",
             )
         )
@@ -335,12 +335,12 @@ def _not_tested(
     scan: Scan, known: SampleTexts | None, concept: Path | None, encoder: str | None, failed: str | None
 ) -> list[str]:
     """Return the questions that this scan leaves open."""
-    attackers, sentences = "What attackers read from the vectors", []
+    attackers, sentences = "What attackers recover from the vectors", []
     if not scan.complete:
         sentences.append(f"Rows behind the first {scan.survey.rows:,} (--limit).")
     if known is None:
         sentences.append(
-            f"{attackers}: no texts are beside them and none were given (--texts FILE --id-column NAME, or "
+            f"{attackers}: the store has no texts, and none were given (--texts FILE --id-column NAME, or "
             "--text-field NAME)."
         )
     elif concept is None:

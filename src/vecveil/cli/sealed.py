@@ -117,7 +117,9 @@ Example:
 @shared.encoder_name_options
 @shared.count_option("--top", default=10, show_default=True, help="Rows to print.")
 @shared.count_option("--candidates", help="Rows to open and rank [default: what the protector was fitted for, or 200].")
-@click.option("--map-queries", is_flag=True, help="Send the query without noise: finds more, tells the database more.")
+@click.option(
+    "--map-queries", is_flag=True, help="Send the query without noise: search finds more, and the database learns more."
+)
 @click.option(
     "--where",
     type=shared.Condition(),
@@ -280,7 +282,7 @@ def unseal_command(
         check_output(target, overwrite=force, source=source if isinstance(source, str) else None)
         written, left_out = unsealing.file(source, target, overwrite=force, **options)
         rows, skipped = rows + written, skipped + left_out
-    note(f"{rows:,} rows opened. Wrote {out}, which holds clean vectors and texts.")
+    note(f"{rows:,} rows opened. Wrote {out}, which contains clean vectors and texts.")
     if kept:
         note(f"{kept:,} files were there already.")
     if skipped:
@@ -298,7 +300,7 @@ def _targets(inputs: tuple[str, ...], out: Path, format: str | None) -> list[tup
         return [(inputs[0], out)]
     files = list_files(inputs, {}, format=format)
     if any(Folder(str(out)).holds(file.url) for file in files):
-        raise click.UsageError("--out must be another folder than that of the inputs.")
+        raise click.UsageError("--out must not be the folder of the inputs.")
     targets = [out / f"{file.name.split('.')[0]}.parquet" for file in files]
     if len(set(targets)) < len(targets):
         raise click.UsageError("Two inputs have one name: open them into different folders.")
@@ -353,9 +355,9 @@ def reseal_command(database: str, seal_key: str, seal_name: str | None, batch: i
 def reprotect_command(
     database: str, protector_file: Path, seal_key: str, seal_name: str | None, batch: int, as_json: bool, **options: Any
 ) -> None:
-    """Draw the protected vectors of DATABASE anew with another protector, from its sealed rows.
+    """Draw the protected vectors of DATABASE anew with a different protector, from its sealed rows.
 
-    For another concept or strength. The rows are sealed under a new key meanwhile, and searches fail until all are
+    For a different concept or strength. The rows are sealed under a new key meanwhile, and searches fail until all are
     done; after an interruption the same command continues. Whoever keeps the former vectors has two draws of each row.
     """
     if index_place(database) is not None:
@@ -422,7 +424,7 @@ Example:
 def reencode_command(
     index: str, encoder: str | None, encoder_options: tuple[tuple[str, Any], ...], seal_key: str, as_json: bool
 ) -> None:
-    """Encode the texts of a sealed index again with another encoder, and replace all vectors at once.
+    """Encode the texts of a sealed index again with a different encoder, and replace all vectors at once.
 
     Other programs search and add with the former encoder until all texts are encoded. Then they get an error that names
     the new one. After an interruption the same command goes on.

@@ -80,7 +80,7 @@ def read_rows(
 
 
 def require_matches(rows: Rows, min_texts: int = LEAST_TEXTS) -> None:
-    """Raise `ConceptError` if fewer than ``min_texts`` texts hold the concept; loading a model first takes long."""
+    """Raise `ConceptError` if fewer than ``min_texts`` texts contain the concept; loading a model first takes long."""
     concept, texts = rows.concept, rows.texts
     # Given spans and labels belong to texts by position, and are at hand.
     given = concept.labels is not None or any(getattr(each, "positional", False) for each in concept.detectors)
@@ -109,7 +109,7 @@ def is_protected(path: Path, form: TableOptions) -> bool:
 def read_array(path: Path, embedding_column: str | None = None) -> np.ndarray[Any, Any]:
     """Return the vectors of a .npy file or of a Parquet column, by default ``embedding``."""
     reader = read_table(path, embedding_column=embedding_column)
-    # A .npy file is as large as what it holds, so only other files can expand.
+    # A .npy file is as large as what it contains, so only other files can expand.
     account = None if path.suffix == ".npy" else MemoryAccount(reader.name)
     chunks = []
     for chunk in reader.select([], texts=False):

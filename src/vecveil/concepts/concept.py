@@ -55,7 +55,7 @@ class Concept:
                     f"The detector at position {i}, a {type(detector).__name__}, has no method detect(texts).",
                     param="detectors",
                 )
-        # A label states that a text holds the concept, not where: there is no span to remove.
+        # A label states that a text contains the concept, not where: there is no span to remove.
         by_label = self.labels is not None or self.labels_column is not None
         if by_label and (self.detectors or self.spans_column is not None):
             raise InvalidInputError(
@@ -216,7 +216,7 @@ class Concept:
         """Return the matches of the concept in ``texts``: spans, pairs D+ / D-, token labels.
 
         Raises:
-            ConceptError: fewer than ``min_texts`` texts hold the concept, or its removal leaves nothing of them.
+            ConceptError: fewer than ``min_texts`` texts contain the concept, or its removal leaves nothing of them.
         """
         owner = "Concept.find"
         checked = check_texts(texts, owner=owner)
@@ -286,7 +286,7 @@ class AnnotatedSpans:
         return {"kind": "spans", "column": self.column, **counts}
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
-        """Return the given spans; raise for another number of texts or a span outside its text."""
+        """Return the given spans; raise for a different number of texts or a span outside its text."""
         if len(texts) != len(self):
             raise InvalidInputError(
                 f"{self._owner}: `spans` has {len(self)} rows for {len(texts)} texts. Spans belong to their texts "
@@ -362,7 +362,7 @@ LONGEST_TIME_LIMIT = 60.0  # seconds; a record from a file must not stall a read
 def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:
     """Return the record of a concept of terms, patterns, and entity types whose model, if they need one, has a name.
 
-    Other detectors raise `ConceptError`: a file holds no code and no model.
+    Other detectors raise `ConceptError`: a file contains no code and no model.
     """
     detectors = [_record(detector) for detector in concept.detectors]
     if concept.columns or concept.labels is not None or None in detectors:

@@ -225,7 +225,7 @@ def _refuse_unknown(content: dict[Any, Any], known: tuple[str, ...], param: str)
 
 
 def _typed(content: dict[Any, Any], key: str, kind: type, constraint: str) -> Any:
-    """Return the value of ``key``, None if it is missing; raise for another type or an empty value."""
+    """Return the value of ``key``, None if it is missing; raise for a different type or an empty value."""
     if key not in content:
         return None
     value = content[key]

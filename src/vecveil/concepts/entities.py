@@ -194,7 +194,7 @@ def _engine(model: str | None, language: str, owner: str) -> Any:
         try:
             engine.load()
         except (OSError, ValueError):
-            raise InvalidInputError(f"The folder {model!r} holds no spaCy pipeline.", param="model") from None
+            raise InvalidInputError(f"The folder {model!r} contains no spaCy pipeline.", param="model") from None
     registry = RecognizerRegistry(supported_languages=[language])
     registry.load_predefined_recognizers(languages=[language])
     # Presidio's e-mail recogniser downloads a suffix list, and spaCy's needs a model.

@@ -169,7 +169,7 @@ def original(text: str, origin: Sequence[int], start: int, end: int) -> tuple[in
     Invisible characters and accents inside and behind the match belong to it, whitespace behind it does not.
     """
     first, last = origin[start], origin[end - 1]
-    # One character may have become several: the span ends before the next that has another origin.
+    # One character may have become several: the span ends before the next that has a different origin.
     while origin[end] == last:
         end += 1
     stop = origin[end]

@@ -90,15 +90,15 @@ class TokenVocabulary:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConceptMatches:
-    """Matches of a concept in given texts. It holds the texts: keep it in memory, never save it.
+    """Matches of a concept in given texts. It contains the texts: keep it in memory, never save it.
 
     Every text is in exactly one of ``with_concept``, ``without_concept`` and ``emptied``.
 
     Attributes:
         name: Name of the concept.
-        texts: D+ where they hold the concept.
+        texts: D+ where they contain the concept.
         spans: Spans of each text, sorted and not overlapping; empty for a concept given by labels.
-        with_concept: Indices of the texts that hold the concept and something beside it: the pairs.
+        with_concept: Indices of the texts that contain the concept and something beside it: the pairs.
         without_concept: Indices of the texts without a match.
         emptied: Indices of the texts of which removal leaves no letter or digit; they make no pair.
         labels: Label of each text for a concept given by labels; else None.
@@ -238,7 +238,7 @@ def build_matches(
         )
     # A fit takes no fewer than 20, so only a higher minimum can be lowered.
     lower = ", or lower `min_texts`." if min_texts > LEAST_TEXTS else "."
-    needed = f"hold the concept {name!r} and something beside it; {owner} needs {min_texts}"
+    needed = f"contain the concept {name!r} and other words; {owner} needs {min_texts}"
     if len(holding) < min_texts:
         alone = f" ({len(empty)} more consist of it alone)" if empty else ""
         raise ConceptError(
@@ -310,7 +310,7 @@ class Windows:
             return f"{many} texts are longer than the encoder reads; they were split into windows."
         sentence = f"The encoder reads {many} of {self.report['of']} texts only in part; what it does not read was cut."
         if unread:
-            sentence += f" {unread} of them hold the concept only in that part: they count as texts without it."
+            sentence += f" {unread} of them contain the concept only in that part: they count as texts without it."
         return f"{sentence} {SPLIT}"
 
 
@@ -333,7 +333,7 @@ def within_window(
         split: False cuts what lies beyond the window.
 
     Raises:
-        ConceptError: fewer than ``min_texts`` texts hold the concept where the encoder reads it.
+        ConceptError: fewer than ``min_texts`` texts contain the concept where the encoder reads it.
     """
     texts = matches.texts
     lengths = [len(text) for text in texts] if read is None else read(texts)
@@ -376,7 +376,7 @@ def within_window(
         if not beyond:
             raise
         raise ConceptError(
-            f"{owner}: {len(holding)} of {len(texts)} texts hold the concept {matches.name!r} in the part that the "
+            f"{owner}: {len(holding)} of {len(texts)} texts contain the concept {matches.name!r} in the part that the "
             f"encoder reads, and {beyond} only beyond it; at least {min_texts} must. {SPLIT}",
             code="E-CONCEPT-WINDOW",
             param="texts",
@@ -407,7 +407,7 @@ FEWEST_LISTED = 20
 """Fewest listed words from which the weights of others are estimated."""
 RELATED = 0.5
 """Total weight of the other words, as a share of that of the listed ones. More hides more of the words that no list
-holds, and less of the listed ones."""
+contains, and less of the listed ones."""
 RIDGE = 1.0
 
 Encode = Callable[[list[str]], Any]

@@ -172,8 +172,7 @@ class PatternDetector:
                 place = getattr(error, "pos", None)
                 where = "" if place is None else f", wrong at its character {place}"
                 raise InvalidInputError(
-                    f"The pattern at position {i} does not compile{where}. The syntax is that of the Python "
-                    "package regex.",
+                    f"The pattern at position {i} does not compile{where}. Use the syntax of the Python package regex.",
                     param="patterns",
                 ) from None
             self.patterns += (pattern,)

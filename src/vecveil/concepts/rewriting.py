@@ -50,7 +50,7 @@ class Rewriter(ABC):
 
     kind: ClassVar[str]
     leaves_members: ClassVar[bool] = False
-    """True if the output holds members of the concept, so that detectors still match it."""
+    """True if the output contains members of the concept, so that detectors still match it."""
     becomes: ClassVar[str]
     alike: ClassVar[str]
     shows: ClassVar[tuple[str, ...]]
@@ -168,7 +168,7 @@ class Redacting(Rewriter):
     kind: ClassVar[str] = "redact"
     becomes: ClassVar[str] = "asterisks"
     alike: ClassVar[str] = "lengths"
-    shows: ClassVar[tuple[str, ...]] = ("That the text holds the concept, where, and how many characters long.",)
+    shows: ClassVar[tuple[str, ...]] = ("That the text contains the concept, where, and how many characters long.",)
 
     def _rewritten(self, text: str, spans: Sequence[Span]) -> str:
         return redact(text, spans)
@@ -262,8 +262,8 @@ class ReplacingByMembers(Rewriter):
     becomes: ClassVar[str] = "a member of the same type, drawn at random"
     alike: ClassVar[str] = "types and repetitions"
     shows: ClassVar[tuple[str, ...]] = (
-        "That the text holds the concept, where, and of which type.",
-        "The members themselves, where they are those of your texts: they now stand in other texts.",
+        "That the text contains the concept, where, and of which type.",
+        "The members themselves, if they come from your texts: they now occur in other texts.",
     )
 
     @classmethod
@@ -325,7 +325,7 @@ class Deleting(Rewriter):
     kind: ClassVar[str] = "delete"
     becomes: ClassVar[str] = "nothing"
     alike: ClassVar[str] = "places"
-    shows: ClassVar[tuple[str, ...]] = ("That words are missing, where the sentence tells.",)
+    shows: ClassVar[tuple[str, ...]] = ("That words are missing, where the sentence shows it.",)
 
     def _rewritten(self, text: str, spans: Sequence[Span]) -> str:
         # Some services refuse to embed an empty text.
@@ -380,7 +380,7 @@ class ReplacingByHypernyms(Rewriter):
     kind: ClassVar[str] = "hypernym"
     becomes: ClassVar[str] = "the noun of their type"
     alike: ClassVar[str] = "types"
-    shows: ClassVar[tuple[str, ...]] = ("That the text holds the concept, where, and of which type.",)
+    shows: ClassVar[tuple[str, ...]] = ("That the text contains the concept, where, and of which type.",)
 
     @classmethod
     def of(cls, concept: Concept, nouns: Mapping[str, str], *, name: str, seed: int = 0) -> Self:
@@ -467,7 +467,7 @@ class ReplacingBySurrogates(Rewriter):
     becomes: ClassVar[str] = "another member of the same type, which a secret key chooses"
     alike: ClassVar[str] = "surrogates"
     shows: ClassVar[tuple[str, ...]] = (
-        "That the text holds the concept, where, of which type, and which texts name the same member.",
+        "That the text contains the concept, where, of which type, and which texts name the same member.",
         "The member behind a surrogate, to whoever has the key or knows texts in clear: it is the same everywhere.",
     )
 

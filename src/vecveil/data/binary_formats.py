@@ -260,7 +260,7 @@ class ParquetSource(TableSource):
                 if parquet.metadata.num_rows > FREELY + ROWS_A_BYTE * size:
                     raise DataFileError(
                         f"{self.name} declares many more rows than it has room for. If you trust it, write it "
-                        "again in another format.",
+                        "again in a different format.",
                         param="path",
                     )
             yield parquet

@@ -205,7 +205,7 @@ def python_values(values: Any) -> Sequence[Any]:
 
 
 def json_values(values: Any) -> list[Any]:
-    """Return the values of a column as JSON holds them: bytes in base64, times and decimals as text, NaN as null."""
+    """Return the values of a column as JSON contains them: bytes in base64, times and decimals as text, NaN as null."""
     pa = import_pyarrow() if not isinstance(values, list) else None
     if pa is not None and (pa.types.is_temporal(values.type) or pa.types.is_decimal(values.type)):
         values = values.cast(pa.int64() if pa.types.is_duration(values.type) else pa.string())

@@ -1,7 +1,7 @@
 """Open input files: format by suffix, gzip, pipes, and strictly decoded lines.
 
 Text formats may be gzipped. Standard input (``-``) and pipes hold text formats and are read into memory, because
-the readers pass over a text file twice. No error message holds a line of a file.
+the readers pass over a text file twice. No error message contains a line of a file.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def find_input(path: str | os.PathLike[str], format: str | None = None) -> Input
     ``format`` is csv, tsv, jsonl, txt, parquet or npy; None goes by the suffix (``-``: txt).
 
     Raises:
-        DataFileError: missing, a folder, not readable, empty, or of another format.
+        DataFileError: missing, a folder, not readable, empty, or of a different format.
     """
     if format is not None and format not in INPUT_SUFFIXES:
         raise unknown_name("read_table", "format", INPUT_SUFFIXES, format)
@@ -213,7 +213,7 @@ def _pipe(name: str, path: Path | None, format: str) -> InputFile:
 
 
 def _check_head(name: str, format: str, head: bytes, zipped: bool) -> bool:
-    """Return whether the first bytes are gzip's; raise DataFileError for another format."""
+    """Return whether the first bytes are gzip's; raise DataFileError for a different format."""
     binary = format in _BINARY_FORMATS.values()
     if not head:
         raise (DataFileError if binary else NoRowsError)(f"{name} is empty.", param="path")

@@ -86,7 +86,7 @@ def protect_table(
     Raises:
         DataFileError: the input is not usable, or the output cannot be written.
         IncompatibleError: the vectors are not of ``dimension``.
-        ReleaseError: ``protect`` returned another number of rows.
+        ReleaseError: ``protect`` returned a different number of rows.
         MemoryLimitError: too little memory to begin, or decoded rows exceed ``max_memory``.
     """
     check_room(ROOM, owner="protect")
@@ -102,7 +102,7 @@ def protect_table(
 
 @dataclass(frozen=True)
 class SealedColumns:
-    """A column of blobs, each of which holds a row's clean vector, its text and its other columns; filter tokens.
+    """A column of blobs, each of which contains a row's clean vector, its text and its other columns; filter tokens.
 
     Attributes:
         name: column of the blobs.

@@ -215,7 +215,7 @@ class TableFormat:
     Attributes:
         text_column: None takes ``text``, or the only column; of CSV and TSV only if its name is a single word, because
             without a header it would be the first text.
-        embedding_column: None takes the Parquet column ``embedding`` if it holds lists of floats.
+        embedding_column: None takes the Parquet column ``embedding`` if it contains lists of floats.
         format: csv, tsv, jsonl, txt, parquet or npy; None goes by the suffix.
         encoding: of text formats.
         delimiter: of CSV; None chooses among ``,``, ``;`` and tab by the header.
@@ -267,7 +267,7 @@ def read_table(
         form: fields of `TableFormat`.
 
     Raises:
-        DataFileError: the file is missing, empty, damaged, in another encoding, or lacks a column.
+        DataFileError: the file is missing, empty, damaged, in a different encoding, or lacks a column.
         MemoryLimitError: decoded rows exceed ``max_memory`` (code ``E-MEMORY-TABLE``).
         InvalidInputError: the suffix is not known.
     """

@@ -257,7 +257,7 @@ def open_writer(
             ``"protected": true``.
         overwrite: replace an existing file.
         only_new: of several writers at once the first wins, and the others raise FileExistsError.
-        mode: of a new file; `vecveil.io.PUBLIC` where it holds ids and protected vectors alone.
+        mode: of a new file; `vecveil.io.PUBLIC` where it contains ids and protected vectors alone.
 
     Raises:
         DataFileError: the file exists, the folder is not writable, the disk is full, or there are no rows.

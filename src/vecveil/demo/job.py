@@ -154,7 +154,7 @@ def run_demo(
         say: gets one line for each step.
 
     Raises:
-        DataFileError: the input cannot be used, or ``folder`` holds files that are not the demo's.
+        DataFileError: the input cannot be used, or ``folder`` contains files that are not the demo's.
         ConceptError, CalibrationError: as `vecveil.fit` and `vecveil.audit`.
     """
     started = time.perf_counter()
@@ -253,7 +253,7 @@ def _write_protected(
 
 
 def check_folder(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that holds files of the demo's names that the demo did not write."""
+    """Refuse a folder that contains files of the demo's names that the demo did not write."""
     if folder.exists() and not folder.is_dir():
         raise DataFileError(f"`out` is a folder: {folder.name} is a file.", param="out")
     try:
@@ -264,7 +264,7 @@ def check_folder(folder: Path, *, force: bool) -> None:
     foreign = [n for n in there if (folder / n).is_dir() or written.get(n) != _digest(folder / n)]
     if foreign and not force:
         raise DataFileError(
-            f"The folder {folder.name} of `out` holds files that the demo did not write: {', '.join(foreign)}. Name "
+            f"The folder {folder.name} of `out` contains files that the demo did not write: {', '.join(foreign)}. Name "
             "another folder, or replace them with --force.",
             param="out",
         )
@@ -279,7 +279,7 @@ def staging(folder: Path) -> Iterator[Path]:
     try:
         yield draft
         digests = {name: _digest(draft / name) for name in FILES}
-        make_folders(folder)  # it holds the texts
+        make_folders(folder)  # it contains the texts
         for name in FILES:
             (draft / name).replace(folder / name)
         write_text(folder / MANIFEST, json.dumps({"vecveil": __version__, "files": digests}, indent=1))

@@ -1,6 +1,6 @@
 """Cache embeddings on disk: one SQLite file per encoder fingerprint.
 
-The file holds no text. A text is looked up by a keyed digest; the key is random per file and stored in
+The file contains no text. A text is looked up by a keyed digest; the key is random per file and stored in
 it. A reader of the rows alone cannot test for texts, a reader of the file can. Clean vectors reveal their
 texts, so treat the cache as the texts: it has mode 0600, and ``load_encoder(..., cache=None)`` disables it.
 
@@ -88,7 +88,7 @@ class EmbeddingCache:
                 blobs = self._read(connection, [_key(salt, text) for text in texts])
                 expected = self._dimension(connection)
             hits = [i for i, blob in enumerate(blobs) if blob is not None]
-            # Another dimension under this fingerprint: the encoder has changed, so use nothing.
+            # A different dimension under this fingerprint: the encoder has changed, so use nothing.
             if not hits or expected is None or (dimension or expected) != expected:
                 return nothing
             vectors = np.empty((len(hits), expected), np.float32)
@@ -105,7 +105,7 @@ class EmbeddingCache:
             width = str(vectors.shape[1]).encode()
             keys = [_key(salt, text) for text in texts]
             rows = [(key, _seal(salt, key, vector)) for key, vector in zip(keys, vectors, strict=True)]
-            # The lock comes before the read: another process may write another dimension.
+            # The lock comes before the read: another process may write a different dimension.
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("INSERT OR IGNORE INTO meta VALUES ('dimension', ?)", (width,))
             if self._dimension(connection) == vectors.shape[1]:
@@ -252,7 +252,7 @@ def matching_texts(folder: str | os.PathLike[str], texts: Sequence[str], *, dele
                 connection.execute("BEGIN IMMEDIATE")
                 connection.executemany("DELETE FROM vectors WHERE key = ?", [(key,) for key in keys])
                 connection.execute("COMMIT")
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log holds older pages
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log contains older pages
     return cached
 
 

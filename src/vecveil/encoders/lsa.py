@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float32]
 class LsaEncoder:
     """Encoder by latent semantic analysis, made by `fit` or `load`; vectors have norm 1.
 
-    It holds the terms of the fitted texts, names among them: its folder is as sensitive as the texts.
+    It contains the terms of the fitted texts, names among them: its folder is as sensitive as the texts.
 
     Attributes:
         terms: the V terms, sorted; with ``ngrams=2`` also two words with a space between.
@@ -155,7 +155,7 @@ class LsaEncoder:
                 raise ValueError("other numbers")  # as scikit-learn does for shapes that do not match
         except (OSError, SafetensorError, ValueError, LookupError, TypeError, RecursionError) as error:
             raise DataFileError(
-                "The folder holds no LSA encoder, or a damaged one. Copy it again, or fit a new one.", param="folder"
+                "The folder contains no LSA encoder, or a damaged one. Copy it again, or fit a new one.", param="folder"
             ) from error
         return encoder
 

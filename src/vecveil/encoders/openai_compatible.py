@@ -2,8 +2,8 @@
 
     encoder = load_encoder("https://api.openai.com/v1#text-embedding-3-small")
 
-Every fault of such a server is one kind of error: no answer, HTML, another number of vectors, another dimension,
-NaN. The key is read from ``OPENAI_API_KEY`` unless given, sent as a header and stored nowhere.
+Every fault of such a server is one kind of error: no answer, HTML, a different number of vectors, a different
+dimension, NaN. The key is read from ``OPENAI_API_KEY`` unless given, sent as a header and stored nowhere.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class OpenAICompatibleBackend:
         if key:
             headers["Authorization"] = bearer(key, "api_key")
         self._seconds = seconds
-        # A redirect could carry the key to another host.
+        # A redirect could carry the key to a different host.
         self._client = httpx.Client(headers=headers, timeout=seconds, follow_redirects=False)
         weakref.finalize(self, self._client.close)
 
@@ -216,11 +216,11 @@ def bearer(key: str, param: str) -> str:
 def parse_embeddings(content: bytes, *, rows: int, dimension: int | None, owner: str) -> npt.NDArray[np.float32]:
     """Return the (rows, n) vectors of an answer to ``POST /embeddings``, in the order of the inputs.
 
-    ``content`` holds vectors as lists of numbers or as base64 of float32; ``dimension`` None accepts any.
+    ``content`` contains vectors as lists of numbers or as base64 of float32; ``dimension`` None accepts any.
 
     Raises:
-        EncoderError: not JSON, not one vector per input, another dimension, numbers that are not finite, or a
-            vector of zeros. The message holds no part of the answer.
+        EncoderError: not JSON, not one vector per input, a different dimension, numbers that are not finite, or a
+            vector of zeros. The message contains no part of the answer.
     """
 
     def refuse(got: str) -> EncoderError:

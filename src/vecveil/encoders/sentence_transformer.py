@@ -215,7 +215,7 @@ def plan_batches(
 ) -> list[npt.NDArray[np.int64]]:
     """Return the rows of each batch, longest texts first; every row is in exactly one batch.
 
-    A batch holds texts of one length, without padding and attention mask, unless it would have fewer
+    A batch contains texts of one length, without padding and attention mask, unless it would have fewer
     than ``min_tokens``: then shorter texts join.
 
     Args:
@@ -601,7 +601,7 @@ def _looks_like_path(name: str) -> bool:
 def _from_folder(library: Any, folder: Path, arguments: dict[str, Any]) -> Any:
     if not (folder / "modules.json").is_file() and not (folder / "config.json").is_file():
         raise InvalidInputError(
-            f"The folder {folder.name!r} holds no model: no modules.json and no config.json.", param="name"
+            f"The folder {folder.name!r} contains no model: no modules.json and no config.json.", param="name"
         )
     if not arguments["trust_remote_code"]:
         _check_modules(folder)

@@ -84,7 +84,7 @@ class Backend(Protocol):
         ...
 
     def for_queries(self) -> Backend | None:
-        """Return the backend of queries where the model encodes them in another way than documents, else None."""
+        """Return the backend of queries where the model encodes them in a different way than documents, else None."""
         ...
 
     def read_lengths(self, texts: Sequence[str]) -> list[int]:
@@ -293,7 +293,7 @@ def load_encoder(
         device: ``"auto"`` takes the first available of cuda, mps and cpu.
         batch_size: largest number of texts in a batch.
         cache: ``"default"`` (``$VECVEIL_CACHE`` or a folder under ``~/.cache``), a folder, or None.
-            The cache holds clean vectors: as sensitive as the texts.
+            The cache contains clean vectors: as sensitive as the texts.
         show_progress: None shows a bar on a terminal only.
         options: for names and folders ``max_seq_length``, ``prompt``, ``query_prompt``, ``normalize``,
             ``truncate_dim``, ``revision``, ``token``, ``cache_folder`` and ``trust_remote_code``
@@ -349,7 +349,7 @@ def load_recorded_encoder(
     """Return the encoder that only a loaded file names: a protector, a frontier, a saved configuration.
 
     Such a file may come from somebody else. It can name ``minilm``, or a model of the Hugging Face hub that is in the
-    local cache and holds its weights as safetensors. It starts no download, sends no text to a server and reads no
+    local cache and contains its weights as safetensors. It starts no download, sends no text to a server and reads no
     other folder.
 
     Raises:
@@ -566,7 +566,7 @@ def matches_probe(vectors: Any, probe: Sequence[float], *, owner: str) -> bool:
 
 @dataclass(frozen=True)
 class EncoderInfo:
-    """Identity of the encoder that a protector belongs to; noise and map do not fit another encoder's vectors.
+    """Identity of the encoder that a protector belongs to; noise and map do not fit a different encoder's vectors.
 
     Attributes:
         name: for `vecveil.load_encoder`.
@@ -601,7 +601,7 @@ class EncoderInfo:
         )
 
     def same_by_probe(self, encoder: Any) -> bool:
-        """Return whether ``encoder`` gives the same vectors despite another fingerprint.
+        """Return whether ``encoder`` gives the same vectors despite a different fingerprint.
 
         An API shows no weights, so fingerprints of one model differ if one side is behind an API. Only then the encoder
         encodes the probe sentences.

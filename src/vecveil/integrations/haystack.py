@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -22,6 +23,7 @@ from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
 from vecveil.protector.policy import (
     STRONGER,
     KeySource,
+    PlaintextWarning,
     QueryProtection,
     ReleasePolicy,
     check_saved,
@@ -54,7 +56,7 @@ __all__ = ["DocumentProtector", "QueryProtector", "QueryRewriter", "SealedDocume
 
 _STORE, _RETRIEVER = "SealedDocumentStore", "SealedEmbeddingRetriever"
 _FINGERPRINT = "vecveil_protector"  # beside Haystack's keys of a saved component
-_REST = "_haystack_document"  # in sealed metadata: what a document holds beside content and meta
+_REST = "_haystack_document"  # in sealed metadata: what a document contains beside content and meta
 _SEALED = "sealed:"
 _PATHS = ("cache", "trusted_state")  # arguments of `SealedIndex`
 _FIELDS = ("id", "content", "blob", "embedding", "sparse_embedding", "score")  # of a document, beside meta
@@ -101,11 +103,11 @@ class DocumentProtector(_Saved):
 
     Args:
         protector: protector, path of its file, or a `ReleasePolicy`.
-        keep_content: keep content, blob and sparse embedding, with one warning: the store then holds them beside the
+        keep_content: keep content, blob and sparse embedding, with one warning: the store then contains them beside the
             vector. False drops them; id and meta stay.
         key: noise keys, path of a key file, or ``env:NAME``. Item ids are the documents' ids.
 
-    A serialised pipeline holds names of files, never their content; objects in memory are refused.
+    A serialised pipeline contains names of files, never their content; objects in memory are refused.
     """
 
     def __init__(
@@ -245,10 +247,10 @@ class QueryRewriter(_Saved):
 
 
 def _warn_ids(stacklevel: int) -> None:
-    # The default id is an unsalted hash of the content: guessed texts can be confirmed.
-    warn_plaintext(
-        "the documents that Haystack writes, as their ids: a plain hash, which tells whoever guesses a text",
-        "Give documents ids of your own.",
+    warnings.warn(
+        "Haystack's default ids are unsalted hashes of the documents: anyone with access to the store can confirm a "
+        "guessed text. Give documents ids of your own.",
+        PlaintextWarning,
         stacklevel=stacklevel,
     )
 
@@ -268,8 +270,8 @@ class SealedDocumentStore(_Saved):
     documents without one are embedded by the protector's encoder. Documents come back without embeddings.
 
     Args:
-        database: location as for `vecveil scan`; a Haystack `Secret` if it holds a password. Or ``sealed:FOLDER``, the
-            location of a `SealedIndex`, or an open index or collection.
+        database: location as for `vecveil scan`; a Haystack `Secret` if it contains a password. Or ``sealed:FOLDER``,
+            the location of a `SealedIndex`, or an open index or collection.
         protector: protector, path of its file, or a `ReleasePolicy`; None for an index.
         sealer: path of the key store, or ``env:NAME:STORE``.
         name, candidates, query_noise, filter_fields: as for `ProtectedCollection`. Filters are ``==`` and ``in`` on the
@@ -280,7 +282,7 @@ class SealedDocumentStore(_Saved):
     Attributes:
         collection: the `ProtectedCollection` or `SealedIndex`.
 
-    A serialised pipeline holds names of files and variables, never their content; objects in memory are refused.
+    A serialised pipeline contains names of files and variables, never their content; objects in memory are refused.
     """
 
     def __init__(
@@ -339,7 +341,7 @@ class SealedDocumentStore(_Saved):
     def _own_options(self) -> dict[str, Any]:
         where: Any = self._database
         if isinstance(where, str):
-            # Absolute, since another working directory may open it.
+            # Absolute, since a different working directory may open it.
             where, local = public_name(where), is_local(where)
             if where != self._database and not local:
                 said = "The location has a user, password or option. To save it, pass Secret.from_env_var('NAME')."
@@ -477,7 +479,7 @@ class SealedEmbeddingRetriever:
 
 
 def _sealed(document: Document) -> dict[str, Any]:
-    """Return what the blob of a document holds beside its content."""
+    """Return what the blob of a document contains beside its content."""
     fields = document.to_dict(flatten=False)
     rest = {name: fields[name] for name in ("blob", "sparse_embedding") if fields[name] is not None}
     if document.content is None:

@@ -67,7 +67,7 @@ class ProtectedEmbeddings(Embeddings):
         policy: keywords of `PolicyOptions`. With keyed noise equal texts get equal vectors; item ids are the texts.
         text_stored: warn once that the store keeps texts beside the vectors.
 
-    A pickle or copy holds names of files alone; objects in memory are refused.
+    A pickle or copy contains names of files alone; objects in memory are refused.
     """
 
     @with_policy
@@ -175,7 +175,7 @@ def _lists(vectors: Any) -> list[list[float]]:
 class ProtectedVectorStore(vectorstores.VectorStore):
     """LangChain vector store that searches exactly over another one, which reads almost nothing.
 
-    The inner store holds protected vectors, and sealed blobs in place of texts. It proposes candidates; their blobs
+    The inner store contains protected vectors, and sealed blobs in place of texts. It proposes candidates; their blobs
     are opened and ranked here by the exact cosine, and come back as documents with text, metadata and id. Relevance
     scores are the cosines; negative ones are 0. Asynchronous methods run on threads.
 
@@ -226,7 +226,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         if not isinstance(protected, ProtectedEmbeddings):
             raise wrong_type(_STORE, "store", "a store made with ProtectedEmbeddings", protected)
         if embeddings not in (None, protected):
-            raise InvalidInputError("`embeddings` differ from those of the store. Leave them out.", param="embeddings")
+            raise InvalidInputError("`embeddings` differ from the store's. Leave them out.", param="embeddings")
         self._exact = protected.embeddings
         database: Any = store
         if isinstance(store, vectorstores.VectorStore):

@@ -394,7 +394,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         return await asyncio.to_thread(self.query, query, **kwargs)
 
     def _sealed(self, node: BaseNode) -> dict[str, Any]:
-        """Return what the node's blob holds beside its text: the node, and the values to filter by."""
+        """Return what the node's blob contains beside its text: the node, and the values to filter by."""
         row = node_to_metadata_dict(node, remove_text=True)
         values = {**node.metadata, _DOCUMENT: node.ref_doc_id}  # LlamaIndex writes "None" for a node of no document
         if (fields := self._collection.filter_fields) is not None:

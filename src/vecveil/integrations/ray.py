@@ -116,8 +116,8 @@ def search_dataset(
 ) -> Any:
     """Return a ``ray.data.Dataset`` of the rows of a sealed index nearest to each query of ``ds``, best first.
 
-    Each of ``workers`` actors holds a part of the index in memory and searches it; the best rows are merged here. The
-    index is searched in the state that it has now, and the result is computed at once. Its columns are query, id,
+    Each of ``workers`` actors contains a part of the index in memory and searches it; the best rows are merged here.
+    The index is searched in the state that it has now, and the result is computed at once. Its columns are query, id,
     score (exact cosine), text and metadata (JSON): clean data in the memory of Ray, which may spill it to disk.
 
     Args:
@@ -210,7 +210,7 @@ def run_on_ray(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFai
         return
     local = run.out.local
     out = run.out if local is None else Folder(os.path.abspath(local))
-    sent = Sealed(replace(run, job=anywhere(run.job), out=out))  # workers have another working directory
+    sent = Sealed(replace(run, job=anywhere(run.job), out=out))  # workers have a different working directory
     with _quiet(), _connected():
         dataset: Any = ray.data.from_items(
             [{"part": pickle.dumps(part)} for part in parts], override_num_blocks=min(len(parts), _MOST_TASKS)

@@ -60,7 +60,8 @@ def protect_model(
 ) -> ProtectionModule:
     """Verify a ``SentenceTransformer`` by a dozen fixed sentences, append a `ProtectionModule` and return it.
 
-    ``options`` are keyword arguments of the module. Raises IncompatibleError for another model than that of the fit.
+    ``options`` are keyword arguments of the module. Raises IncompatibleError for a different model than that of the
+    fit.
     """
     module = ProtectionModule(protector, **options)
     module.on_model_ready(model)
@@ -76,8 +77,8 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
 
     Args:
         protector: protector, path of its file, or a `ReleasePolicy`; not of a text-level method.
-        policy: keywords of `PolicyOptions`; item ids are the token ids of the texts. A saved model holds the names of
-            key and ledger, and does not load without them.
+        policy: keywords of `PolicyOptions`; item ids are the token ids of the texts. A saved model contains the names
+            of key and ledger, and does not load without them.
     """
 
     forward_kwargs = {"task"}  # noqa: RUF012 - the library's name and type

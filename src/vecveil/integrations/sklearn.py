@@ -56,7 +56,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             the noise of a call then depends on it and on all rows of the call.
 
     Attributes:
-        protector_: fitted or given protector; a pickle holds it, but no key.
+        protector_: fitted or given protector; a pickle contains it, but no key.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Work of Ray and Spark: protect and open batches, search a part of a sealed index. No argument holds a secret."""
+"""Work of Ray and Spark: protect and open batches, search a part of a sealed index. No argument contains a secret."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def run_batch(work: BulkJob | Unsealing, rows: Any) -> Any:
         raise ReleaseError(said, param="rows") from None
 
 
-# Parts of a sealed index: each worker holds some of the segments, and the best rows are merged -----
+# Parts of a sealed index: each worker contains some of the segments, and the best rows are merged -----
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,6 @@ def release_error(X: Embeddings, owner: str) -> ReleaseError:
     """Return the error for a release that is not finite; raise `InvalidInputError` if ``X`` itself is not."""
     check_embeddings(X, owner=owner, param="X")
     return ReleaseError(
-        f"{owner}: the noise left the range of {X.dtype}, or the vectors are so long that it is lost beside "
-        "them, so nothing was released. Use less noise, float64, or vectors of ordinary length."
+        f"{owner}: the noise left the range of {X.dtype}, or the vectors are so long that rounding removes it, "
+        "so nothing was released. Use less noise, float64, or vectors of ordinary length."
     )

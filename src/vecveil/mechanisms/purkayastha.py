@@ -171,7 +171,7 @@ class Purkayastha(Mechanism):
     def check_rows(self, X: Embeddings) -> None:
         if not self.takes(X).all():
             raise InvalidInputError(
-                "`X` holds a row of zeros, which has no direction to turn. Leave such rows out.", param="X"
+                "`X` contains a row of zeros, which has no direction to turn. Leave such rows out.", param="X"
             )
 
     def noise_covariance(self) -> Matrix:

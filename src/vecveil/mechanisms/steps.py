@@ -76,8 +76,8 @@ class Before:
         if self.kind == "normalise":
             if (norms == 0).any():
                 raise InvalidInputError(
-                    f"{owner}: `X` holds a row of zeros, which cannot be normalised before the noise. Leave such rows "
-                    "out.",
+                    f"{owner}: `X` contains a row of zeros, which cannot be normalised before the noise. Leave such "
+                    "rows out.",
                     param="X",
                 )
             return np.ascontiguousarray(unit.astype(X.dtype))

@@ -153,8 +153,8 @@ def group_index(groups: Any, rows: int, *, owner: str) -> tuple[npt.NDArray[np.i
 def other_rows(groups: Any, rows: int, *, owner: str, seed: int = 0) -> npt.NDArray[np.intp] | None:
     """Return a random permutation that sends no row to itself; None where there is one row only.
 
-    No row goes to its own group either, as far as this is possible: where one group holds more than
-    half of the rows, its surplus stays inside it, and no other row does. ``groups`` holds (N,) ids, or None if
+    No row goes to its own group either, as far as this is possible: where one group contains more than
+    half of the rows, its surplus stays inside it, and no other row does. ``groups`` contains (N,) ids, or None if
     every row stands alone; errors name ``owner``.
     """
     index, count = group_index(groups, rows, owner=owner)
@@ -233,7 +233,7 @@ def cluster_bootstrap(
 def cluster_normal(value: float, influence: npt.NDArray[np.float64], groups: Any = None) -> tuple[float, float]:
     """Return the normal interval of a statistic in [0, 1] from the influence of each row.
 
-    ``influence`` holds (N,) contributions that sum to zero; their sums by group give the variance.
+    ``influence`` contains (N,) contributions that sum to zero; their sums by group give the variance.
     """
     index, count = group_index(groups, len(influence), owner="cluster_normal")
     sums = np.bincount(index, weights=influence, minlength=count)

@@ -266,10 +266,10 @@ def subjects_read(
 
     For each subject the tokens are ranked by the sum of their evidence over the texts; of A tokens that the subject's
     texts hold, those among the A best count as read. Chance ranks by base rates, for every subject alike. The result is
-    empty if no subject's text holds a token.
+    empty if no subject's text contains a token.
 
     Args:
-        evidence: (N, V) evidence that a text holds a token; higher is likelier.
+        evidence: (N, V) evidence that a text contains a token; higher is likelier.
         labels: (N, V) 0/1.
         subjects: (N,) number of each text's subject; below 0: of no subject.
         base_rates: (V,) share of the training subjects that hold each token.
@@ -302,7 +302,7 @@ def subjects_read(
 
 
 def pooled_labels(labels: npt.NDArray[Any], subjects: Rows) -> npt.NDArray[np.bool_]:
-    """Return (P, V): the tokens that any text of each subject holds, subjects in the order of their numbers."""
+    """Return (P, V): the tokens that any text of each subject contains, subjects in the order of their numbers."""
     own = subjects >= 0
     names, index = np.unique(subjects[own], return_inverse=True)
     held = np.zeros((len(names), labels.shape[1]), dtype=bool)

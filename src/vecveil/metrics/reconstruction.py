@@ -225,11 +225,11 @@ def reconstruction_leakage(
 ) -> Estimate:
     """Return the share of sensitive token instances that occur in their text's reconstruction.
 
-    Formula: SPARSE Eq. 13; a token counts once for each text that holds it, and n is their sum.
+    Formula: SPARSE Eq. 13; a token counts once for each text that contains it, and n is their sum.
     Chance looks for a text's tokens in the reconstruction of another text.
 
     Args:
-        token_sets_true: For each text its sensitive tokens; at least one text holds one.
+        token_sets_true: For each text its sensitive tokens; at least one text contains one.
         token_sets_reconstructed: For each text the tokens of its reconstruction, normalised alike.
     """
     owner = "reconstruction_leakage"

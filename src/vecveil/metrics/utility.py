@@ -1,6 +1,6 @@
 """Utility of released vectors: similarity, search and classification, and the tasks that a target is set for.
 
-A task holds clean embeddings and calls a *release* to protect them: ``release(X, rng)`` returns protected
+A task contains clean embeddings and calls a *release* to protect them: ``release(X, rng)`` returns protected
 vectors, and ``release(X, None)`` the deterministic map alone, for queries that stay on the trusted side.
 """
 
@@ -695,7 +695,7 @@ class ClassificationTask(UtilityTask):
         check_same_length(owner, train=self.train.X, train_classes=self.train.classes)
         check_same_length(owner, test=self.test.X, test_classes=self.test.classes)
         self.scenario: Literal["development", "deployment"] = scenario
-        # A classifier trained on clean vectors cannot read a release of another dimension.
+        # A classifier trained on clean vectors cannot read a release of a different dimension.
         self.same_space = scenario == "deployment"
 
     @classmethod

@@ -279,7 +279,7 @@ def _check_groups(value: Any, rows: int) -> Groups:
     groups = np.asarray(value)
     if groups.shape != (rows,) or groups.dtype.kind not in "iuUS":
         raise InvalidInputError(
-            f"`groups` holds one integer or string for each of {rows} rows; this array has dtype {groups.dtype} and "
+            f"`groups` takes one integer or string for each of {rows} rows; this array has dtype {groups.dtype} and "
             f"shape {groups.shape}.",
             param="groups",
         )
@@ -305,7 +305,7 @@ def _with_classes(
         return X[held], labels[held], others if len(others) else None
     if len(others) < MIN_CLASS:
         raise InvalidInputError(
-            f"`labels` holds one label, and fewer than {MIN_CLASS} rows are without it. Give a second label, or rows "
+            f"`labels` has one label, and fewer than {MIN_CLASS} rows are without it. Give a second label, or rows "
             "without one.",
             param="labels",
         )

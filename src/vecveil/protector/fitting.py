@@ -59,7 +59,7 @@ NEXT_TO_NOTHING = 0.75
 """Share of what clean vectors tell an attacker over chance from which on sealed search is refused as unprotected."""
 Findings = dict[str, Any]
 
-UNBOUNDED = "Nothing bounds how well an attacker tells a text with the concept from the same text without it."
+UNBOUNDED = "Nothing bounds how well an attacker distinguishes a text with the concept from the same text without it."
 
 
 def fit(
@@ -97,7 +97,7 @@ def fit(
         **options: the options of `fit_pairs`, those of the method, and the following ones of the texts.
 
     Options of the texts:
-        min_texts (20): fewest texts that must hold the concept.
+        min_texts (20): fewest texts that must contain the concept.
         min_token_count: fewest texts for a concept word to be a label; None takes 10, or 5 or 3 where that
             would leave out more than half of the concept words' occurrences.
         long_texts ("cut"): of a text that is longer than the encoder's window, ``cut`` takes what the encoder reads;
@@ -112,7 +112,7 @@ def fit(
             [...]}``. None takes the concept's own detectors.
         hypernyms: nouns by label for ``hypernym``, besides those for common labels; ``""`` is for all others.
         surrogate_key: secret for ``surrogate``: a `NoiseKeys`, the path of a key file, or ``env:NAME``. The saved
-            protector holds the name of the key, not the key.
+            protector contains the name of the key, not the key.
         surrogates: members for ``surrogate``: ``"own"`` (what the detector finds in the texts), ``"faker"``, or
             lists by label.
         preserve: one class for each text, see `fit_pairs`.
@@ -337,7 +337,7 @@ class TextOptions:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PairTexts:
-    """The texts of pairs, the user's own first, and ordinary ones. Keep it in memory: it holds texts.
+    """The texts of pairs, the user's own first, and ordinary ones. Keep it in memory: it contains texts.
 
     Attributes:
         labels: (N, V) the concept words in each positive.
@@ -387,7 +387,7 @@ class PairTexts:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextFit:
-    """The texts of one fit with their vectors. Keep it in memory: it holds texts.
+    """The texts of one fit with their vectors. Keep it in memory: it contains texts.
 
     Attributes:
         options: of the fit, with the encoder loaded and the method's options for these rows.
@@ -423,7 +423,7 @@ def read_texts(
     stage_options = reading.stage(concept)
     if stage_options is not None and options.sealed is not None and isinstance(options.utility, UtilityTask):
         raise InvalidInputError(
-            "With `rewrite` pass utility='sealed-search': a task holds vectors of texts that are not rewritten.",
+            "With `rewrite` pass utility='sealed-search': a task contains vectors of texts that are not rewritten.",
             param="utility",
         )
     texts = check_texts(texts, owner="fit")
@@ -566,7 +566,7 @@ def _check_concept(data: Data, options: FitOptions) -> None:
         return
     if data.negative is not None and not moments.C.any():
         raise InvalidInputError(
-            "`negative` holds the same rows as `positive`: the concept changes no vector.", param="negative"
+            "`negative` contains the same rows as `positive`: the concept changes no vector.", param="negative"
         )
     if data.negative is None and (moments.B is None or not moments.B.any()):
         raise InvalidInputError("`labels` do not change the vectors: all are equal.", param="labels")
@@ -622,7 +622,7 @@ def _check_precision(
     """
     if scale is None or not mechanism.least_deviation:
         return
-    # In float64, which holds every noise that a fit accepts, and with a fixed seed: only the magnitude counts.
+    # In float64, which contains every noise that a fit accepts, and with a fixed seed: only the magnitude counts.
     released = mechanism.protect(own.astype(np.float64), rng=0)
     needed = ROUNDING_MARGIN * float(np.spacing(np.abs(released).max().astype(own.dtype)))
     short = np.log(needed / mechanism.least_deviation)

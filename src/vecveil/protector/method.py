@@ -392,7 +392,7 @@ class CommonDraws:
 
     def _parts(self, X: Embeddings, linear: LinearMap | None) -> tuple[Embeddings, Embeddings, Embeddings | None, int]:
         """Return ``X``, its rows and unit noise (both after a fixed map), and the number of its draw."""
-        candidate, key = self.candidate, id(X)  # the entry holds X, so no other array gets its id
+        candidate, key = self.candidate, id(X)  # the entry contains X, so no other array gets its id
         if key not in self._cache:
             place = len(self._cache)
             rows = candidate.before.apply(np.asarray(X, dtype=np.float32), owner="fit")

@@ -202,7 +202,7 @@ class FitOptions:
             if len(documents) < min(OWN_TAIL, size):
                 distractors = own[:SEALED_ROWS]
         elif self.owner == "fit_pairs" and data.background is not None and len(data.positive) < OWN_TAIL:
-            # Ordinary texts of `fit` are the user's; a background may be of another domain.
+            # Ordinary texts of `fit` are the user's; a background may be of a different domain.
             documents, distractors = data.positive[:size], data.background[:SEALED_ROWS]
         target = None if self.scale is None else self.scale.utility_target
         return SealedSearchTask(
@@ -250,8 +250,8 @@ def method_named(name: str) -> Method:
     """Return the method of this name that protects vectors."""
     if isinstance(name, str) and name in TEXT_METHODS:
         raise InvalidInputError(
-            f"Method {name!r} rewrites texts before they are encoded, and these vectors already hold the concept. Call "
-            "vecveil.fit with texts and a concept that matches them.",
+            f"Method {name!r} rewrites texts before they are encoded, and these vectors contain the concept already. "
+            "Call vecveil.fit with texts and a concept that matches them.",
             param="method",
         )
     if not isinstance(name, str) or name not in METHODS:

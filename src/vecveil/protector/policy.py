@@ -311,7 +311,7 @@ def fitted_candidates(protector: Protector | None) -> int:
 
 
 def check_saved(policy: ReleasePolicy, fingerprint: str | None) -> None:
-    """Raise IncompatibleError if a saved configuration names the fingerprint of another protector than ``policy``'s."""
+    """Raise IncompatibleError if a saved configuration names a different protector than ``policy``'s."""
     if fingerprint not in (None, policy.protector.fingerprint):
         raise IncompatibleError("The protector file has changed since this was saved. Put it back.", param="protector")
 
@@ -323,7 +323,7 @@ def saved_source(owner: str, name: str, value: Any) -> str:
         raise InvalidInputError(said, code="E-INPUT-TYPE", param=name)
 
     def place(path: str) -> str:
-        # Absolute, since another working directory may open it.
+        # Absolute, since a different working directory may open it.
         return str(Path(path).expanduser().absolute())
 
     return placed_source(value, place) if name in ("key", "sealer") else place(os.fspath(value))
@@ -332,7 +332,7 @@ def saved_source(owner: str, name: str, value: Any) -> str:
 def warn_plaintext(where: str, fix: str, *, stacklevel: int = 3) -> None:
     """Warn that texts are stored beside their protected vectors, in ``where``; ``fix`` is a sentence of advice."""
     warnings.warn(
-        f"Texts lie beside their protected vectors in {where}: whoever reads the store reads them. {fix}",
+        f"Texts are stored in clear with their vectors, in {where}: anyone with access can read them. {fix}",
         PlaintextWarning,
         stacklevel=stacklevel,
     )
@@ -357,11 +357,13 @@ class WrappedEmbedder:
 
     def compare(self, vectors: Any) -> None:
         """Verify the embedder by its vectors of the probe sentences; raise IncompatibleError for another one."""
-        # First: vectors of another dimension have no distance to the probe.
+        # First: vectors of a different dimension have no distance to the probe.
         array = self._checked(vectors, len(PROBE_SENTENCES))
         info = self.policy.protector.encoder_info
         if not matches_probe(array, info.probe, owner=self._owner):
-            said = f"The protector was fitted for another encoder ({info.name}). Use that one, or fit a new protector."
+            said = (
+                f"The protector was fitted for a different encoder ({info.name}). Use that one, or fit a new protector."
+            )
             raise IncompatibleError(said, code="E-INCOMPATIBLE-ENCODER", param="encoder")
         self.verified = True
 
@@ -385,7 +387,7 @@ class WrappedEmbedder:
         if embed is None or not len(texts):
             embed_own = self.policy.embed_queries if query else self.policy.embed_documents
             return embed_own(texts, ids=ids)
-        # The probe was recorded from documents: some models embed queries with another prompt.
+        # The probe was recorded from documents: some models embed queries with a different prompt.
         if sentences := self.probe():
             self.compare((verify or embed)(sentences))
         return self.released(embed(self.seen(texts)), texts, ids, query=query)

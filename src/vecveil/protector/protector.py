@@ -62,7 +62,7 @@ class Protector:
         map: T, or None.
         output: ``full`` releases (N, n) vectors, ``reduced`` the m kept coordinates, with the same cosines.
         encoder_info: the encoder of the fit.
-        report: measurements of the fit: counts, parameters, utility. JSON-ready; holds no text and no term.
+        report: measurements of the fit: counts, parameters, utility. JSON-ready; contains no text and no term.
         encoder: the loaded encoder, or None; never saved.
         rewriter: of a text-level method, or the text stage before a method that protects vectors; else None. With one,
             texts are rewritten before they are encoded, and bare vectors are refused.
@@ -197,7 +197,7 @@ class Protector:
         """
         if self.rewriter is not None and not rewritten:
             raise InvalidInputError(
-                f"Method {self.method!r} rewrites texts before they are encoded, and other vectors hold the concept. "
+                f"Method {self.method!r} rewrites texts before encoding them, and other vectors contain the concept. "
                 "Call encode with texts, or pass vectors of rewrite(texts) with rewritten=True.",
                 code="E-INPUT-REWRITTEN",
                 param="X",
@@ -304,7 +304,7 @@ class Protector:
 
         The noise would hide little of it, for example of vectors of the same encoder without normalisation.
         Protectors that normalise or clip, and those of early versions without norms, accept every row. The message
-        holds the row's number and none of its values.
+        contains the row's number and none of its values.
         """
         limit = self._norm_limit
         if limit is None or not len(X):
@@ -372,7 +372,7 @@ class Protector:
         mechanism = self.mechanism.rescaled(factor)
         if mechanism is None:
             raise InvalidInputError(
-                f"The noise of method {self.method!r} has no scale. Fit another protector.", param="method"
+                f"The noise of method {self.method!r} has no scale. Fit a different protector.", param="method"
             )
         # Larger noise has a coarser grid, which the map has to cover.
         linear = None if self.map is None else self.map.coarser_than(mechanism.step)
@@ -460,12 +460,12 @@ class Protector:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the protector to ``path`` atomically (safetensors with JSON metadata).
 
-        The file holds no text, but its numbers depend on the texts of the fit: it is not a private object. With a
-        text stage or a text-level method it holds the detector's terms and patterns and their replacements in clear,
+        The file contains no text, but its numbers depend on the texts of the fit: it is not a private object. With a
+        text stage or a text-level method it contains the detector's terms and patterns and their replacements in clear,
         and only its owner can read it. It names the models of detectors, which are loaded with the first text, and
         the key of surrogates, which it never holds.
         """
-        # A rewriter holds the concept's terms. write_bytes, not safetensors: a full disk raises OSError.
+        # A rewriter contains the concept's terms. write_bytes, not safetensors: a full disk raises OSError.
         write_bytes(path, self.to_bytes(), mode=PUBLIC if self.rewriter is None else PRIVATE)
 
     def to_bytes(self) -> bytes:

@@ -33,7 +33,7 @@ def pack(record: dict[str, Any], arrays: Arrays) -> bytes:
     from safetensors.numpy import save
 
     stored = {name: np.ascontiguousarray(a, dtype=_stored_type(name)) for name, a in arrays.items()}
-    # Part of the format: every file holds this array, also for mechanisms without any.
+    # Part of the format: every file contains this array, also for mechanisms without any.
     stored.setdefault("dimension", np.array([record["dimension"]], dtype=np.float64))
     record = {"schema": SCHEMA, "vecveil": __version__, **record}
     record["checksum"] = checksum(record, stored)
@@ -41,7 +41,7 @@ def pack(record: dict[str, Any], arrays: Arrays) -> bytes:
         raise _too_large(f"a protector of at most {LARGEST_DIMENSION:,} dimensions")
     try:
         data = bytes(save(stored, metadata={"vecveil": json.dumps(record, allow_nan=False)}))
-    except SafetensorError as error:  # of a header of 100 MB, which holds the terms
+    except SafetensorError as error:  # of a header of 100 MB, which contains the terms
         raise _too_large("of fewer terms") from error
     if len(data) > LARGEST_FILE:
         raise _too_large(f"of at most {LARGEST_FILE >> 30} GiB")
@@ -72,12 +72,12 @@ def unpack(data: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise refuse(name, "is not a protector") from error
     if schema != SCHEMA:
-        shown = repr(schema[:40]) if isinstance(schema, str) else "of another kind"
+        shown = repr(schema[:40]) if isinstance(schema, str) else "of a different kind"
         raise refuse(name, f"has the format {shown}, and this version reads {SCHEMA!r}")
     # NaN would slip through the comparisons of the checks below.
     for array_name, array in arrays.items():
         if array.dtype != _stored_type(array_name) or not np.isfinite(array).all():
-            raise refuse(name, "holds arrays that are not finite, or of another type")
+            raise refuse(name, "contains arrays that are not finite, or of a different type")
     with damage_refused(name):
         if checksum(record, arrays) != record["checksum"]:
             raise refuse(name, "does not match its own checksum")
@@ -86,7 +86,7 @@ def unpack(data: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
 @dataclass(frozen=True, eq=False)
 class FitSettings:
-    """The settings by which a protector can be fitted again, beside those that it holds itself.
+    """The settings by which a protector can be fitted again, beside those that it contains itself.
 
     Attributes:
         map: ``none``, ``wiener``, or the method's ``own map``.
@@ -183,7 +183,7 @@ def damage_refused(name: str) -> Iterator[None]:
     except (ProtectorFileError, MissingDependencyError):
         raise
     except VecveilError as error:
-        raise refuse(name, "holds values that make no protector") from error
+        raise refuse(name, "contains values that make no protector") from error
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise refuse(name, "lacks a part, or one has the wrong type") from error
     except RecursionError as error:

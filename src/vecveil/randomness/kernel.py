@@ -154,7 +154,7 @@ class BlockCipher:
 class WordStream:
     """Random words for a number of rows; its repr shows no key.
 
-    ``starts`` (rows, 2) holds the first counter of each row, high and low word; None numbers the rows from 0.
+    ``starts`` (rows, 2) contains the first counter of each row, high and low word; None numbers the rows from 0.
     """
 
     __slots__ = ("_cipher", "_first", "rows", "starts")

@@ -17,7 +17,7 @@ A key file is JSON, written by `NoiseKeys.create` with permissions for its owner
     {"schema": "vecveil.keys/1", "current": "2026-11", "keys": {"2026-11": "<base64 of 32 bytes>"}}
 
 Rotation adds a key and makes it current; older keys stay in the file as long as releases made with them
-must be repeatable. An environment variable holds the same JSON, or the base64 of one key, whose id is ``env``.
+must be repeatable. An environment variable contains the same JSON, or the base64 of one key, whose id is ``env``.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def text_digests(texts: Sequence[str], X: Embeddings, encoder_fingerprint: str) 
 
     Unlike a row's digest it rarely changes with the last bits of an encoder's arithmetic, which vary from
     batch to batch. The rounded vector (64 steps to a row's root mean square) separates vectors of one text that
-    differ by more, such as those of another precision or scale: under equal noise their difference would be
+    differ by more, such as those of a different precision or scale: under equal noise their difference would be
     visible and reveal the text.
     """
     head = hashlib.sha256(b"text" + encoder_fingerprint.encode()).digest()

@@ -175,7 +175,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
             if any(type(point.arguments.get(name, 0)) not in (int, float, NoneType) for name in _IN_WORDS):
                 raise Conflict(f"points[{i}].arguments", "a strength is no number")
             if [kept.candidates for kept in point.sealed] != [kept.candidates for kept in self.points[0].sealed]:
-                raise Conflict(f"points[{i}].sealed", "other numbers of candidates than those of the first point")
+                raise Conflict(f"points[{i}].sealed", "other numbers of candidates than the first point")
         if len({point.number for point in self.points}) < len(self.points):
             raise Conflict("points", "two points have one number")
 

@@ -44,10 +44,10 @@ class Record(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, value: Any, *, owner: str = "", error: type[VecveilError] = InvalidInputError) -> Self:
-        """Return the record that a JSON object holds; errors begin with ``owner``.
+        """Return the record that a JSON object contains; errors begin with ``owner``.
 
         Raises:
-            InvalidInputError (or ``error``): another schema, or a key is missing or has a wrong value.
+            InvalidInputError (or ``error``): a different schema, or a key is missing or has a wrong value.
         """
         place, owner = "", owner or cls.__name__
         try:
@@ -65,7 +65,7 @@ class Record(msgspec.Struct, frozen=True):
                 place = f"{place}.{missing[1]}".lstrip(".")
                 words = "this key is missing" if "missing" in words else "this key is not in the schema"
             elif place == "schema":
-                words = f"another schema than {cls.__struct_config__.tag!r}"
+                words = f"a different schema than {cls.__struct_config__.tag!r}"
             elif "'" in words:  # a value of the record, which may be a text
                 words = "none of the values that this key may have"
         except (RecursionError, TypeError, OverflowError):
@@ -78,7 +78,7 @@ class Record(msgspec.Struct, frozen=True):
         """Return the record, given as such, as a JSON object or as the path of its file; errors begin with ``owner``.
 
         Raises:
-            InvalidInputError: another schema, or a key is missing or has a wrong value.
+            InvalidInputError: a different schema, or a key is missing or has a wrong value.
             DataFileError: the same for a file, or the file cannot be read or is not JSON.
         """
         if isinstance(source, cls):

@@ -30,14 +30,14 @@ UNMEASURED = "not measurable on these texts"
 NO_ENCODER = "no-encoder"
 """Code of a skipped attack that needs the encoder."""
 UNPROTECTED = "vectors-not-protected"
-"""Code of the warning that a store holds the encoder's own vectors."""
+"""Code of the warning that a store contains the encoder's own vectors."""
 WEAK_EPSILON = 10.0
 """ε per unit of Euclidean distance above which the worst-case factor e^ε (22,026 here) protects nothing by itself."""
 
 LISTED = "R-precision of listed words"
 
 FIRST_CHOICE = (
-    "If you hold a key where you search, use a sealed index: the storage holds ciphertext and search is exact "
+    "If you hold a key where you search, use a sealed index: the storage contains ciphertext and search is exact "
     "(`vecveil migrate SOURCE sealed:FOLDER --seal-key FILE`). Noise is for vectors that a database must rank, or that "
     "leave for somebody without a key."
 )
@@ -249,7 +249,7 @@ def above_chance_besides(
 ) -> tuple[tuple[AttackRecord, LeakageFigure], ...]:
     """Return the figures above chance, the farthest first, if the main figure of ``worst`` is not above it.
 
-    Another metric, or an attack with another chance level, may be above chance where the main figure is not.
+    A different metric, or an attack with another chance level, may be above chance where the main figure is not.
     """
     # Only where the main figure is not above chance could the family pass for harmless.
     if against_chance(worst) == ABOVE_CHANCE:

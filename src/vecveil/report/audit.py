@@ -66,10 +66,10 @@ def render_audit(record: Source) -> str:
 
     Args:
         record: an audit record, its content as a JSON object, or the path of ``audit.json``. Terms and texts
-            appear on the page only if the record holds them.
+            appear on the page only if the record contains them.
 
     Raises:
-        InvalidInputError: a record with another schema, or with a missing or wrong key.
+        InvalidInputError: a record with a different schema, or with a missing or wrong key.
         DataFileError: the same for a file, or the file cannot be read or is not JSON.
     """
     audit = AuditRecord.load(record, owner="render_audit")

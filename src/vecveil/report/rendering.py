@@ -1,4 +1,4 @@
-"""Render a report's template as HTML, Markdown, plain text or another format, escaping every text for it."""
+"""Render a report's template as HTML, Markdown, plain text or a different format, escaping every text for it."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
 
 The associated data bind a blob to its row: under another id, collection, key or generation it does not open.
 
-`SqliteBlobs` keeps blobs in a SQLite file, apart from the database that holds the vectors.
+`SqliteBlobs` keeps blobs in a SQLite file, apart from the database that contains the vectors.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from vecveil.sealing.keystore import KEY_ID_BYTES, NONCE_BYTES, framed
 from vecveil.types import Embeddings
 
 SEALED_FIELD = "vecveil_sealed"
-"""Field of a row, or column of a table, that holds its sealed blob. Databases hold base64, since not every one stores
-bytes beside a vector."""
+"""Field of a row, or column of a table, that contains its sealed blob. Databases hold base64, since not every one
+stores bytes beside a vector."""
 VERSION = b"\x01"
 HEADER_BYTES = 1 + KEY_ID_BYTES
 NONCE_END = HEADER_BYTES + NONCE_BYTES

@@ -43,7 +43,7 @@ from vecveil.randomness import NoiseKeys
 from vecveil.randomness.keyed import SCHEMA, key_file_content, key_file_errors
 
 FILTER_PREFIX = "vecveil_filter_"
-"""Start of the field that holds the token of a metadata field."""
+"""Start of the field that contains the token of a metadata field."""
 
 KEY_BYTES = 32
 KEY_ID_BYTES = 8
@@ -79,7 +79,7 @@ def typed_value(value: str | bool | int | float, *, param: str = "metadata") -> 
     compared by code points.
 
     Raises:
-        InvalidInputError: another type, or a number that is not finite.
+        InvalidInputError: a different type, or a number that is not finite.
     """
     if isinstance(value, str):
         return b"s" + value.encode("utf-8", "surrogatepass")
@@ -342,7 +342,7 @@ class KeyStore:
         return self.read(collection)
 
     def check_protector(self, collection: str, fingerprint: str, *, adding: bool, encoder: str | None = None) -> None:
-        """Raise if the collection's candidate vectors are another protector's: its queries would find other rows.
+        """Raise if the collection's candidate vectors are a different protector's: its queries would find other rows.
 
         Args:
             adding: make the collection if it is new, and note its first protector and the protector's ``encoder``.

@@ -187,7 +187,7 @@ class Sealer:
         """Return the rows of ``blobs``.
 
         Raises:
-            SealingError: a blob does not open: changed, moved, of another collection, key or generation.
+            SealingError: a blob does not open: changed, moved, of a different collection, key or generation.
             KeyFileError: the collection has no data key.
         """
         names, _, plaintexts, skipped = self._open(blobs, ids, collection, generations, on_invalid, "Sealer.unseal")

@@ -1,7 +1,7 @@
 """Segments of a sealed index: immutable Parquet files with modular encryption and padded sizes.
 
 A segment is an ordinary Parquet file with uniform encryption (AES-256-GCM, encrypted footer); docs/formats.md specifies
-it. Its file key is random. The key material in the file holds that key, wrapped for the segment's own name: under
+it. Its file key is random. The key material in the file contains that key, wrapped for the segment's own name: under
 another name the file does not open. The footer's ``vecveil`` entry is the segment's record, a JSON object.
 
 The format states the length of each encrypted page in clear. All row groups of a segment therefore have one shape, a
@@ -504,7 +504,7 @@ class DataKeys:
         if isinstance(self.store, KeyStore) and self.store.is_retired(self.collection, key_id):
             raise RetiredKeyError(f"The key of {name} was renewed and deleted.", code="E-SEAL-OPEN")
         raise KeyFileError(
-            f"No data key {key_id} for {name}: the key was erased, or the segment comes from another key store.",
+            f"No data key {key_id} for {name}: the key was erased, or the segment comes from a different key store.",
             code="E-SEAL-OPEN",
             param="key",
         )

@@ -47,10 +47,10 @@ NOT_SEALED = (
     "The database can withhold rows, return deleted rows or older versions of a row (`generations` detects these two), "
     "and exchange protected vectors so that other candidates come. None of this opens a blob, but a row written "
     "anew gets another draw of the noise, and draws average out; keyed noise repeats the draw.",
-    "Whoever has the key file reads everything.",
+    "Anyone with the key file can read everything.",
 )
 NOT_SEALED_AT_ALL = (
-    "Ids, metadata, and texts of `keep_text` are readable beside the protected vectors.",
+    "Ids, metadata, and texts of `keep_text` are stored in clear with the protected vectors.",
     "The database sees the protected queries, which rows they find, and how often. It can withhold and exchange rows.",
 )
 _OWNER = "ProtectedCollection"
@@ -77,7 +77,7 @@ class ProtectedCollection:
     A search fetches ``candidates`` rows by the protected query, opens their blobs here and ranks them by the exact
     cosine. The database sees protected vectors, lengths of blobs, and which rows a query fetches.
 
-    Without a sealer there are no blobs: the database ranks the protected vectors, and holds metadata readable.
+    Without a sealer there are no blobs: the database ranks the protected vectors, and contains metadata readable.
 
     Args:
         database: store, or its location as for `vecveil scan`; made at the first `add` if it is not there.
@@ -207,7 +207,7 @@ class ProtectedCollection:
         Args:
             texts: None with ``vectors`` alone.
             ids: ids as text.
-            metadata: sealed with the text. A filter field holds a text, a number, true or false, or is left out.
+            metadata: sealed with the text. A filter field contains a text, a number, true or false, or is left out.
             vectors: exact vectors of ``texts`` (N, n), if they are at hand.
         """
         ids = self._stored(ids)
@@ -217,11 +217,11 @@ class ProtectedCollection:
         rows: Sequence[str | None] = [None] * len(ids) if given is None else given
         check_same_length(f"{_OWNER}.add", texts=rows, ids=ids, metadata=ids if metadata is None else metadata)
         if not all(without_surrogates(name) == name for name in ids):
-            said = "`ids` holds half of a surrogate pair, which is no character. Decode the text again."
+            said = "`ids` contains half of a surrogate pair, which is no character. Decode the text again."
             raise InvalidInputError(said, code="E-INPUT-IDS", param="ids")
         if len(set(canonical_ids(ids, len(ids), owner=f"{_OWNER}.add"))) != len(ids):
             raise InvalidInputError(
-                "`ids` repeats an id, or a UUID in another spelling.", code="E-INPUT-IDS", param="ids"
+                "`ids` repeats an id, or a UUID in a different spelling.", code="E-INPUT-IDS", param="ids"
             )
         if not ids:
             return
@@ -260,7 +260,7 @@ class ProtectedCollection:
             fields.append({**(row or {}), **kept, PROTECTOR_FIELD: self._mark, **tokens})
             try:
                 as_json(fields[-1]).encode()
-            except (RecursionError, UnicodeEncodeError):  # the latter holds the value
+            except (RecursionError, UnicodeEncodeError):  # the latter contains the value
                 raise wrong from None
             if not self._warned and (kept or any(_is_text(value, text) for value in (row or {}).values())):
                 self._warned = True
@@ -325,7 +325,7 @@ class ProtectedCollection:
         self.database.write(Batch(tuple(ids), stored, fields))
 
     def _check_spelling(self, ids: list[str]) -> None:
-        """Raise if a row has one of the UUIDs ``ids`` in another spelling: either row's blob would open in both."""
+        """Raise if a row has one of the UUIDs ``ids`` in a different spelling: either row's blob would open in both."""
         forms = {form for name in ids for form in uuid_spellings(name)} - set(ids)
         if forms and self.database.exists():
             others = set(self.database.read(sorted(forms), missing="skip").ids) - set(ids)
@@ -365,7 +365,7 @@ class ProtectedCollection:
         return kept, part.vectors[[stored[ids[i]] for i in kept]], np.array(exact)
 
     def _released(self, exact: Embeddings | None, texts: Sequence[str], ids: Sequence[str]) -> Embeddings:
-        # Rewriting belongs to the candidates alone: the blob holds the vector of the original text.
+        # Rewriting belongs to the candidates alone: the blob contains the vector of the original text.
         rewritten = exact is None or self.policy.rewrites_texts
         source = self._exact(self._embedder.seen(texts)) if rewritten else exact
         return np.asarray(self._embedder.released(source, texts, ids), np.float32)
@@ -583,7 +583,7 @@ class ProtectedCollection:
             show_progress: None shows a bar on a terminal.
 
         Raises:
-            IncompatibleError: the protector is of another encoder or dimension.
+            IncompatibleError: the protector is of a different encoder or dimension.
             SealingError, StoreError: as of `reseal`.
         """
         keys, policy = self._key_store("reprotect"), _query_policy(open_policy(protector), self._query_noise)
@@ -591,11 +591,13 @@ class ProtectedCollection:
         if stored not in (0, released):
             said = f"The protector releases {released} dimensions; the collection has {stored}. Migrate to a new one."
             raise IncompatibleError(said, code="E-INCOMPATIBLE-DIMENSION", param="protector")
-        # Another encoder's map and noise would leave readable what the concept names.
+        # A different encoder's map and noise would leave readable what the concept names.
         encoders = {each.protector.encoder_info.fingerprint for each in (policy, self._policy or policy)}
         encoders.add(keys.read(self.name).encoder)
         if len(encoders - {None, ""}) > 1:
-            said = "The protector was fitted for another encoder than the sealed vectors are of. Fit one for theirs."
+            said = (
+                "The protector was fitted for a different encoder than the sealed vectors are of. Fit one for theirs."
+            )
             raise IncompatibleError(said, code="E-INCOMPATIBLE-ENCODER", param="protector")
         fingerprint = policy.protector.fingerprint
         rotates = keys.read(self.name).protector != fingerprint
@@ -643,7 +645,7 @@ class ProtectedCollection:
             closed += self._renew_blobs(set(names).difference(part.ids))
         if closed:
             raise SealingError(
-                f"{len(closed)} blobs do not open, such as that of id {closed[0][:60]!r}; the older keys stay. Pass "
+                f"{len(closed)} blobs do not open, such as the one of id {closed[0][:60]!r}; the older keys stay. Pass "
                 "`blobs` or `generations` if the collection has them; else delete these rows or add them again.",
                 code="E-SEAL-OPEN",
                 param="database",
@@ -778,7 +780,7 @@ class ProtectedCollection:
         return self.database.spelled(ids) if ids and self.database.exists() else list(ids)
 
     def _check_rows(self, *, adding: bool) -> None:
-        """Raise if the collection holds rows that may be clean, or of another key store or protector."""
+        """Raise if the collection contains rows that may be clean, or of a different key store or protector."""
         if self._checked or not self.database.exists():
             return
         part = next(iter(self.database.batches(1)), None)
@@ -792,7 +794,7 @@ class ProtectedCollection:
             raise _sealed_rows()
         if mark is not None and self._policy is not None and mark != self._mark:
             raise IncompatibleError(
-                "Another protector protected the stored rows, and vectors of two cannot be compared. Pass the "
+                "A different protector protected the stored rows, and vectors of two cannot be compared. Pass the "
                 "protector that filled the collection.",
                 code="E-INCOMPATIBLE-PROTECTOR",
                 param="protector",

@@ -1,7 +1,7 @@
 """Collect what the storage of a sealed index shows: to a scan without the key, and to an audit with it.
 
 The attacker sees the objects: names, sizes, times and bytes. The audit has the key, so that it can say which bytes
-belong to which row, what each row holds, and whether any of it stands in an object.
+belong to which row, what each row contains, and whether any of it stands in an object.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def sampled_rows(index: SealedIndex, limit: int, seed: int) -> Unsealed:
 
 
 def stored_vectors(index: SealedIndex, ids: Sequence[str]) -> npt.NDArray[np.uint8]:
-    """Return the bytes in which the storage holds the vector of each row, (N, bytes): ciphertext."""
+    """Return the bytes in which the storage contains the vector of each row, (N, bytes): ciphertext."""
     places = [place for place in index._log.current().locate(ids) if place is not None]
     parts = list({id(part): part for part, _ in places}.values())
     owners = np.array([next(i for i, part in enumerate(parts) if part is own) for own, _ in places])

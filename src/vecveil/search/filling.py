@@ -78,8 +78,8 @@ def fill(
         on_checked: called with the check of the source before anything is written.
 
     Raises:
-        StoreError: the source has rows that cannot be copied, or changed meanwhile; or the index holds other rows.
-        IncompatibleError: the index or its encoder has another dimension.
+        StoreError: the source has rows that cannot be copied, or changed meanwhile; or the index contains other rows.
+        IncompatibleError: the index or its encoder has a different dimension.
     """
     options = MigrationOptions(seal=True, drop=tuple(drop), skip_bad=skip_bad)
     check = check_source(source, None, options, batch, show_progress)
@@ -129,8 +129,8 @@ def fill_from_table(
     """
     if reader.metadata.get("protected") or SEALED_FIELD in reader.types:
         raise DataFileError(
-            f"{reader.name} is a table that vecveil has protected. A sealed index holds exact vectors: copy the clean "
-            "table.",
+            f"{reader.name} is a table that vecveil has protected. A sealed index contains exact vectors: copy the "
+            "clean table.",
             code="E-DATA-FILE-PROTECTED",
             param="path",
         )
@@ -191,7 +191,7 @@ def _rows(texts: Sequence[str | None], metadata: Sequence[dict[str, Any]]) -> tu
 def _check_dimension(index: SealedIndex, dimension: int | None) -> None:
     if index.encoder is not None and dimension is not None and index.encoder.dimension != dimension:
         raise IncompatibleError(
-            f"The source holds vectors of {dimension} dimensions; the encoder {index.encoder.name} makes "
+            f"The source contains vectors of {dimension} dimensions; the encoder {index.encoder.name} makes "
             f"{index.encoder.dimension}. Name the encoder that made the source.",
             code="E-INCOMPATIBLE-ENCODER",
             param="encoder",
@@ -235,7 +235,7 @@ def _copy(
                     metadata=[rows.fields[i]["metadata"] for i in new],
                 )
                 written += len(new)
-    index.refresh(afresh=True)  # what the storage holds is compared, not local copies
+    index.refresh(afresh=True)  # what the storage contains is compared, not local copies
     found = set(index.ids())
     if found != copied or index.count() != len(copied):
         raise StoreError(
@@ -291,7 +291,7 @@ def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[st
         name: public name of the index, for the receipt.
 
     Raises:
-        StoreError: the storage does not answer, or the receipt is of another list or index.
+        StoreError: the storage does not answer, or the receipt is of a different list or index.
     """
     names = list(dict.fromkeys(ids))
     found = len(set(index.ids()).intersection(names))

@@ -166,7 +166,7 @@ class SegmentLog:
             known = self.known_dimension()
             if n is not None and known not in (None, n):
                 raise IncompatibleError(
-                    f"The index holds vectors of {known} dimensions; these have {n}. It was made with another encoder.",
+                    f"The index has vectors of {known} dimensions; these have {n}. Use the encoder of the index.",
                     param="vectors",
                 )
             n = n or known
@@ -474,7 +474,7 @@ class SegmentLog:
         if self.dimension is not None and layout != (self.dimension, self.precision):
             segment.close()
             raise IncompatibleError(
-                f"{name} holds vectors of {layout[0]} dimensions as {layout[1]}, the rest of the index of "
+                f"{name} contains vectors of {layout[0]} dimensions as {layout[1]}, the rest of the index of "
                 f"{self.dimension} as {self.precision}."
             )
         self._check_encoder(record)
@@ -617,7 +617,7 @@ class SegmentLog:
         keys = self.keys
         if not isinstance(keys, DataKeys) or not isinstance(keys.store, KeyStore):
             raise InvalidInputError(
-                f"{_OWNER}.reseal: only a key store has data keys to renew; this index has another kind of key.",
+                f"{_OWNER}.reseal: only a key store has data keys to renew; this index has a different kind of key.",
                 param="key",
             )
         with self._changing:
@@ -743,7 +743,7 @@ class SegmentLog:
         Args:
             once: raise if another process commits first.
             always: commit also if nothing is chosen.
-            vectors: vectors of another encoder, which the index has from this commit on.
+            vectors: vectors of a different encoder, which the index has from this commit on.
 
         Raises:
             _Superseded: ``once``, and another process committed first.
@@ -832,7 +832,7 @@ class SegmentLog:
             expected = left.part(min(limit, left.rows))
             left = left.part(left.rows - expected.rows)
             self._write(name, tables(), keys, n, record, expected)
-        for name in outputs:  # every page opens, of what the storage holds
+        for name in outputs:  # every page opens, of what the storage contains
             self.storage.forget_copy(name)
             segment = self._opened(name, keys)
             rows = sum(len(table) for table in segment.columns(["id", "vector", "text", "metadata"]))
@@ -920,7 +920,7 @@ def _sizes(snapshot: Snapshot, name: str) -> Sizes:
 
 
 def _reencoded(snapshot: Snapshot, vectors: NewVectors) -> Snapshot:
-    """Return the snapshot with segments that read as if another encoder had made their vectors."""
+    """Return the snapshot with segments that read as if a different encoder had made their vectors."""
     parts = {
         name: replace(part, segment=ReencodedSegment(part.segment, vectors, snapshot.alive[name]))
         for name, part in snapshot.parts.items()

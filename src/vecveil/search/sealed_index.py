@@ -62,10 +62,11 @@ class SealedIndex:
         exclusive: True if no other process commits. Needed where the storage cannot create an object conditionally.
 
     Guarantee:
-        The storage holds ciphertext (AES-256-GCM). Its operator, and whoever steals it, learns the number of objects,
-        which process wrote and loads them and when, their padded sizes, and thus about how many rows there are and how
-        long texts are on average; not texts, ids, metadata, vectors, equality of rows, queries or results. Objects that
-        are altered, exchanged, renamed or withheld are noticed, the newest ones with ``trusted_state`` only.
+        The storage contains ciphertext (AES-256-GCM). Its operator, and whoever steals it, learns the number of
+        objects, which process wrote and loads them and when, their padded sizes, and thus about how many rows there are
+        and how long texts are on average; not texts, ids, metadata, vectors, equality of rows, queries or results.
+        Objects that are altered, exchanged, renamed or withheld are noticed, the newest ones with ``trusted_state``
+        only.
 
     Not protected:
         The memory of this process, and whoever has the key.
@@ -153,7 +154,7 @@ class SealedIndex:
 
         Raises:
             InvalidInputError: lengths differ, ids repeat, vectors are not finite or beyond the precision's range.
-            IncompatibleError: the index has another encoder or dimension.
+            IncompatibleError: the index has a different encoder or dimension.
             StoreError: the storage cannot be written. Whether the rows exist is then unknown; add them again.
         """
         owner = f"{_OWNER}.add"
@@ -237,7 +238,7 @@ class SealedIndex:
         q = self._query(query, snapshot.encoder, owner)
         if snapshot.dimension is not None and len(q) != snapshot.dimension:
             raise IncompatibleError(
-                f"{owner}: the index holds vectors of {snapshot.dimension} dimensions; the query has {len(q)}.",
+                f"{owner}: the index contains vectors of {snapshot.dimension} dimensions; the query has {len(q)}.",
                 param="query",
             )
         parts = self._selected(snapshot, where, owner)
@@ -327,9 +328,9 @@ class SealedIndex:
         self._log.compact()
 
     def forget(self, ids: Sequence[str]) -> int:
-        """Delete rows and rewrite every segment that holds a version of them; return how many rows were there.
+        """Delete rows and rewrite every segment that contains a version of them; return how many rows were there.
 
-        No object of the index holds the rows afterwards. Backups of the storage from before open as long as their
+        No object of the index contains the rows afterwards. Backups of the storage from before open as long as their
         data key exists: `reseal` deletes it. The ids stay in the deletions, encrypted, for some commits.
         """
         names = list(dict.fromkeys(_checked_ids(ids, f"{_OWNER}.forget")))
@@ -355,7 +356,7 @@ class SealedIndex:
     def reencode(
         self, encoder: str | Encoder | Callable[[list[str]], Any], *, show_progress: bool | None = None
     ) -> int:
-        """Encode every text again with another encoder; one commit replaces all vectors. Return the number of rows.
+        """Encode every text again with a different encoder; one commit replaces all vectors. Return the number of rows.
 
         Others search and add with the former encoder until the commit, and get an error that names the new one
         afterwards. Finished vectors are kept in the storage, encrypted: after an interruption the same call goes on.
@@ -538,7 +539,7 @@ def _checked_ids(ids: Any, owner: str) -> list[str]:
     names = [str(name) if isinstance(name, uuid.UUID) else name for name in ids]
     if not all(isinstance(name, str) for name in names):
         raise InvalidInputError(
-            f"{owner}: `ids` holds a value that is not a string. Write numbers in decimal.",
+            f"{owner}: `ids` contains a value that is not a string. Write numbers in decimal.",
             code="E-INPUT-TYPE",
             param="ids",
         )
@@ -550,9 +551,9 @@ def _checked_ids(ids: Any, owner: str) -> list[str]:
 def _strings(values: Sequence[str], owner: str, param: str) -> Any:
     try:
         return pa.array(values, pa.string())
-    except UnicodeEncodeError:  # the error holds the value
+    except UnicodeEncodeError:  # the error contains the value
         raise InvalidInputError(
-            f"{owner}: `{param}` holds half of a surrogate pair, which is no character. Decode the text again, or "
+            f"{owner}: `{param}` contains half of a surrogate pair, which is no character. Decode the text again, or "
             "encode it with errors='replace'.",
             param=param,
         ) from None

@@ -3,8 +3,8 @@
 A version of a row is ordered by (Lamport number, writer); no clock takes part. Of the versions of one id the largest is
 current; if it is a deletion, the id has no row. Once a row is not current, it never becomes current again.
 
-`SealedIndex.reencode` reads segments as if another encoder had made their vectors (`ReencodedSegment`) until one commit
-has them all. A segment that a writer added with the former encoder gets its vectors so when it is loaded.
+`SealedIndex.reencode` reads segments as if a different encoder had made their vectors (`ReencodedSegment`) until one
+commit has them all. A segment that a writer added with the former encoder gets its vectors so when it is loaded.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _disjoint(a: LoadedSegment, b: LoadedSegment) -> bool:
     return commit is not None and commit == b.segment.record.get("commit")
 
 
-# Vectors of another encoder -----------------------------------------------------------------------
+# Vectors of a different encoder -----------------------------------------------------------------------
 
 
 class NewVectors:
@@ -256,7 +256,7 @@ class NewVectors:
 
 
 class ReencodedSegment(Segment):
-    """An open segment with the vectors of another encoder; rows outside of ``needed`` (N,) have zeros."""
+    """An open segment with the vectors of a different encoder; rows outside of ``needed`` (N,) have zeros."""
 
     def __init__(self, segment: Segment, vectors: NewVectors, needed: npt.NDArray[np.bool_] | None = None) -> None:
         vars(self).update(vars(segment))

@@ -146,7 +146,7 @@ def combine_shapes(shapes: Sequence[NoiseShape], weights: Sequence[float] | None
         raise InvalidInputError(f"`shapes` have one dimension; these have {got}.", param="shapes")
     w = np.ones(len(shapes)) if weights is None else check_numbers(weights, owner=owner, param="weights")
     if w.shape != (len(shapes),) or (w <= 0).any():
-        raise InvalidInputError(f"`weights` holds one number > 0 for each of {len(shapes)} shapes.", param="weights")
+        raise InvalidInputError(f"`weights` takes one number > 0 for each of {len(shapes)} shapes.", param="weights")
     w = w / w.max()  # first, so that the sum of huge weights is finite
     w /= w.sum()
     if all(shape.is_diagonal for shape in shapes):

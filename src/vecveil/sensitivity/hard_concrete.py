@@ -426,7 +426,7 @@ class MaskTrainer:
                 rows = torch.addmm(bias, rows, weight.t())
                 if layer < len(self.weights) - 1:
                     rows = rows.clamp_min(0.0)
-            # Logit 0 is probability 1/2; column 0 holds the positives.
+            # Logit 0 is probability 1/2; column 0 contains the positives.
             guess = rows.view(-1, 2) > 0
             right += int(guess[:, 0].sum()) + int((~guess[:, 1]).sum())
         return right / (2 * pairs.shape[0])

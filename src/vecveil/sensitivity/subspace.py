@@ -111,7 +111,7 @@ def shrinkage(K: Matrix, parts: Sequence[tuple[Embeddings, Matrix]]) -> float:
 
     ρ = Σ_t w_t² ‖x_t x_tᵀ − K‖² / ‖K − tr(K)/n·I‖², w_t the weight of row t in K (Ledoit and Wolf 2004, "A
     well-conditioned estimator for large-dimensional covariance matrices", with general weights in place of
-    1/N). It falls as 1/N. ``parts`` holds the rows (N, n) and covariance of each part; K is their mean.
+    1/N). It falls as 1/N. ``parts`` contains the rows (N, n) and covariance of each part; K is their mean.
     """
     # ‖K − tr(K)/n·I‖² = ‖K‖² − tr(K)²/n.
     squares = float((K**2).sum())
@@ -241,7 +241,7 @@ class ConceptDirections:
     Attributes:
         vectors: (n, n), K-orthonormal columns V: Vᵀ K V = I.
         strengths: (n,) eigenvalues, descending: the share of variance that the concept explains. After
-            `followed_by` the later ones are in another order.
+            `followed_by` the later ones are in a different order.
         K: covariance that defines the metric.
         spared: number of last directions, those of a task, which are never erased. Their strengths are what
             they hold of the concept.
@@ -432,7 +432,7 @@ def kernel_ridge_path(
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Yield scores (M, V) of labels for each of `PENALTIES`: kernel ridge, a Gaussian kernel of median width.
 
-    ``learnt`` holds one or several releases (N, m) of the same texts, with labels (N, V). The kernel of two texts is
+    ``learnt`` contains one or several releases (N, m) of the same texts, with labels (N, V). The kernel of two texts is
     the mean over their releases: that is the ridge regression on all releases, at the cost of N rows.
 
     Cost: N³/3 operations per penalty and 2 N² float32 of memory.

@@ -1,6 +1,6 @@
 """API errors in OpenAI's shape: ``{"error": {"message", "type", "param", "code"}}``.
 
-No message holds a text, a vector, a key, a header, or a word of an upstream's answer.
+No message contains a text, a vector, a key, a header, or a word of an upstream's answer.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def api_error_of(error: Exception) -> ApiError:
         case EncoderError():
             return UpstreamError(502, str(error), code="upstream_invalid")
         case IncompatibleError(code="E-INCOMPATIBLE-PROTECTOR" | "E-INCOMPATIBLE-REPROTECT"):
-            text = "The collection holds vectors of another protector; nothing was released."
+            text = "The collection contains vectors of a different protector; nothing was released."
             return ApiError(409, text, code="another_protector")
         case IncompatibleError():
             text = "The upstream is not the encoder that the protector was fitted for; nothing was released."

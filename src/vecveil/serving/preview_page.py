@@ -1,6 +1,6 @@
 """The page at ``/``: show what an attack recovers from a few texts, before and after protection.
 
-The folder ``page`` holds its HTML, CSS and JavaScript. The CLI passes in the attack, which this package must not
+The folder ``page`` contains its HTML, CSS and JavaScript. The CLI passes in the attack, which this package must not
 import. Loaded protectors and the one job stay in memory.
 """
 
@@ -245,7 +245,7 @@ class PreviewJobs:
         except Exception as error:  # the message may quote a text
             job.error, job.state = "Something unexpected failed.", "failed"
             event("preview failed", level=logging.ERROR, exception=type(error).__name__)
-        # A result holds recovered words: do not keep it for a visitor who has left.
+        # A result contains recovered words: do not keep it for a visitor who has left.
         timer = threading.Timer(self._kept, self._drop, (job,))
         timer.daemon = True
         timer.start()
@@ -318,7 +318,7 @@ class _Shelf:
         """Load and return the protector in ``content``; nothing in it is executed.
 
         Raises:
-            ApiError: no protector, or a protector for another encoder.
+            ApiError: no protector, or a protector for a different encoder.
         """
         protector = _read(content)
         partner = self._partner(protector)
@@ -345,7 +345,7 @@ class _Shelf:
         names = sorted({str(one.protector.encoder_info.name or "unnamed") for one in self.served.values()})
         raise ApiError(
             400,
-            f"The protector is for another encoder ({info.name or 'unnamed'}, {protector.dimension} "
+            f"The protector is for a different encoder ({info.name or 'unnamed'}, {protector.dimension} "
             f"dimensions) than this server has ({', '.join(names)}). Start a server with that protector "
             "and encoder.",
             code="another_encoder",

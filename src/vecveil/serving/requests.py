@@ -47,7 +47,7 @@ _SIDES: dict[str, Side] = {
     "passage": "document",
 }
 _TOKENS = (
-    "`input` holds token ids. A proxy that rewrites or checks texts needs the texts. Send strings; in LangChain: "
+    "`input` contains token ids. A proxy that rewrites or checks texts needs the texts. Send strings; in LangChain: "
     "OpenAIEmbeddings(check_embedding_ctx_length=False)."
 )
 
@@ -68,7 +68,7 @@ class Admission:
     hosts: frozenset[str] | None = None
 
     def check(self, scope: Scope, *, running: int) -> ApiClient:
-        """Return the client; raise `ApiError` 421 for another host, 401 for no valid key, 429 for too many requests.
+        """Return the client; raise `ApiError`: 421 wrong host, 401 no valid key, 429 too many requests.
 
         Args:
             running: concurrent requests, including this one.
@@ -473,7 +473,7 @@ class ApiClient:
 
 
 class ApiKeys:
-    """API keys that clients may present, with their grants; memory holds only digests of the keys.
+    """API keys that clients may present, with their grants; memory contains only digests of the keys.
 
     Args:
         source: ``env:NAME``, or a file with mode 600. A line is a key and its grants, such as ``rank:notes``, divided

@@ -98,7 +98,7 @@ class Service:
         """Verify the upstreams that are reachable without a client's key; the first request verifies the others.
 
         Raises:
-            IncompatibleError: an upstream is another encoder.
+            IncompatibleError: an upstream is a different encoder.
             EncoderError: an upstream answers, but not with embeddings.
         """
         if self._started:
@@ -371,7 +371,7 @@ def _index_upstream(settings: ServeSettings, upstreams: Mapping[str, Upstream]) 
         loaded = load_encoder(name, cache=None, dimensions=settings.upstream.dimensions)
         return upstreams.get(name) or _http_upstream(name, settings.upstream, settings.api_keys is not None), loaded
     for key, upstream in upstreams.items():
-        # A protector's options, such as a prompt, would make it another encoder.
+        # A protector's options, such as a prompt, would make it a different encoder.
         if isinstance(upstream, LocalUpstream) and key.rpartition(" ")[0] == name and not upstream.encoder.options:
             return upstream, upstream.encoder
     loaded = load_encoder(name, cache=None, show_progress=False)
@@ -404,7 +404,7 @@ def upstream_key(given: str | None, *, authenticated: bool, environment: Mapping
 
     Raises:
         InvalidInputError: keys of this server would be forwarded.
-        KeyFileError: the source holds no key.
+        KeyFileError: the source contains no key.
     """
     if given == "forward" and authenticated:
         raise InvalidInputError(

@@ -83,7 +83,7 @@ class Upstream(Protocol):
     Attributes:
         name: name for logs: a model's name, or a URL without secrets.
         takes_models: the client's model name selects the encoder.
-        losses: number of lost connections; after each, another encoder may answer.
+        losses: number of lost connections; after each, a different encoder may answer.
     """
 
     name: str
@@ -141,14 +141,14 @@ class VerifiedUpstream:
         # Longer vectors are the protector's to refuse. A local encoder may know no word of a text.
         if not self._local and np.linalg.norm(encoded.vectors, axis=1).min() < self._protector.least_norm:
             self._verified.clear()
-            self._refuse("vectors shorter than those of the fit")
+            self._refuse("vectors shorter than the fit's")
         return encoded
 
     async def ensure(self, model: str, headers: Mapping[str, str]) -> None:
         """Verify ``model`` unless it is verified; concurrent requests share one verification.
 
         Raises:
-            IncompatibleError: the model is another encoder.
+            IncompatibleError: the model is a different encoder.
             UpstreamError, EncoderError: the upstream did not answer.
         """
         # Policies may share an upstream, so each compares the count with the one it saw last.
@@ -193,7 +193,7 @@ class VerifiedUpstream:
         try:
             await self._compare(model, headers)
         except IncompatibleError as error:
-            event("another encoder", level=logging.ERROR, policy=self._policy, upstream=self._upstream.name)
+            event("a different encoder", level=logging.ERROR, policy=self._policy, upstream=self._upstream.name)
             _keep(self._refused, key, (time.monotonic() + _REFUSED_SECONDS, str(error)))
             raise
         seconds, uses = self._lasting
@@ -214,14 +214,14 @@ class VerifiedUpstream:
         if compared == "dimension" and info.probe:
             compared = "probe"
             if not matches_probe(vectors, info.probe, owner="upstream"):
-                self._refuse("vectors of another model")
+                self._refuse("vectors of a different model")
         event("encoder verified", policy=self._policy, upstream=upstream.name, by=compared)
         if compared == "dimension":
             event(
                 "encoder verified by its dimension only",
                 level=logging.WARNING,
                 policy=self._policy,
-                message="The protector has no fingerprint and no probe. Another encoder of that dimension would "
+                message="The protector has no fingerprint and no probe. A different encoder of that dimension would "
                 "pass, and its vectors would be protected badly.",
             )
 
@@ -404,7 +404,7 @@ class HttpUpstream:
         }
         if key is not None:
             request_headers["Authorization"] = bearer(key, "upstream.key")
-        # Proxies come from the environment. A redirect would send the key and the texts to another host.
+        # Proxies come from the environment. A redirect would send the key and the texts to a different host.
         self._client = httpx.AsyncClient(
             headers=request_headers,
             timeout=httpx.Timeout(None, connect=settings.connect_timeout),
@@ -454,7 +454,7 @@ class HttpUpstream:
             await asyncio.sleep(pause)
 
     async def _post_once(self, body: bytes, headers: dict[str, str]) -> bytes:
-        # Raised outside the handlers, without a chained exception: httpx's holds the headers and so the key.
+        # Raised outside the handlers, without a chained exception: httpx's contains the headers and so the key.
         try:
             async with asyncio.timeout(self._settings.timeout):  # httpx's own timeouts start anew with each byte
                 return await self._exchange(body, headers)

@@ -331,7 +331,7 @@ def open_index(name: str, location: str, sealer: Sealer, upstream: Upstream, enc
 
     Raises:
         StoreError: the storage does not answer.
-        IncompatibleError: the index was made with another encoder.
+        IncompatibleError: the index was made with a different encoder.
     """
     from vecveil.search.sealed_index import SealedIndex
 

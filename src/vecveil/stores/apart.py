@@ -144,7 +144,7 @@ class StoreApart(VectorStore):
                 answer = _receive(process.stdout)
             except OSError:
                 pass  # the subprocess ended; reported below
-            except BaseException:  # after Ctrl-C the pipe still holds the answer to this request
+            except BaseException:  # after Ctrl-C the pipe still contains the answer to this request
                 self.close()
                 raise
             if answer is None or answer[0] != number:
@@ -202,7 +202,7 @@ def _plain(value: object) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise InvalidInputError(
-        f"A field holds a {type(value).__name__}. Chroma takes texts, numbers, booleans and lists of these.",
+        f"A field contains a {type(value).__name__}. Chroma takes texts, numbers, booleans and lists of these.",
         param="fields",
     )
 

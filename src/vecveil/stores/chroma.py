@@ -161,7 +161,7 @@ class ChromaStore(DatabaseStore):
         if theirs.get("name") != _NoTexts.name():
             raise StoreError(
                 "The collection exists, and Chroma embeds texts there without protection. Remove it, or "
-                "name another collection.",
+                "name a different collection.",
                 param="collection",
             )
 
@@ -269,7 +269,7 @@ def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
     for value in row.values():
         if not all(isinstance(one, Value) for one in (value if isinstance(value, list) and value else [value])):
             raise InvalidInputError(
-                f"A field holds a {type(value).__name__}. Chroma takes texts, numbers, booleans and lists of these.",
+                f"A field contains a {type(value).__name__}. Chroma takes texts, numbers, booleans and lists of these.",
                 param="fields",
             )
     return row

@@ -50,7 +50,7 @@ def read_query_log(path: Path) -> list[list[str]]:
     except (OSError, ValueError, RecursionError) as error:
         raise DataFileError(f"{path.name}: line {len(log) + 1} is no JSON array of ids.", param="query_log") from error
     if not log:
-        raise DataFileError(f"{path.name} holds no query.", param="query_log")
+        raise DataFileError(f"{path.name} contains no query.", param="query_log")
     return log
 
 

@@ -154,7 +154,7 @@ class FaissStore(DatabaseStore):
 
 
 class _Plain:
-    """Stands for an object of LangChain in a pickle: holds its state and does nothing."""
+    """Stands for an object of LangChain in a pickle: contains its state and does nothing."""
 
     state: Any = None
 

@@ -173,7 +173,7 @@ def forget(
         batch (1000): rows per read.
 
     Raises:
-        StoreError: the store does not answer, the receipt is of another list or store, or ids are there after all.
+        StoreError: the store does not answer, the receipt is of a different list or store, or ids are there after all.
     """
     run = _Forgetting(store, _by_key(ids), **options)
     run.find()
@@ -397,7 +397,7 @@ def begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
         return Erasure(vecveil=__version__, store=name, started=now(), ids=rows, absent=rows, ids_sha256=digest)
     before = Erasure.load(path)
     if (before.store, before.ids_sha256) != (name, digest):
-        said = "The receipt file belongs to another list or store. Name another file with `receipt`."
+        said = "The receipt file belongs to a different list or store. Name another file with `receipt`."
         raise StoreError(said, code="E-STORE-STATE", param="receipt")
     return before
 

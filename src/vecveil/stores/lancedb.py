@@ -221,7 +221,7 @@ class LanceStore(DatabaseStore):
 
 
 def _is_vector(field: Any) -> bool:
-    """Return whether a column holds vectors: fixed-size lists of numbers, or lists of these."""
+    """Return whether a column contains vectors: fixed-size lists of numbers, or lists of these."""
     kind = field.type
     while pa.types.is_list(kind) or pa.types.is_large_list(kind):
         kind = kind.value_type

@@ -111,7 +111,7 @@ class SourceCheck:
 class MigrationState(
     Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="schema", tag="vecveil.migration/1"
 ):
-    """Progress of a migration, saved beside the destination. It holds no text, vector or key.
+    """Progress of a migration, saved beside the destination. It contains no text, vector or key.
 
     Attributes:
         source, dest: public names of the stores.
@@ -385,7 +385,7 @@ def verify_migration(
     names: tuple[str, str],
     **running: Unpack[RunOptions],
 ) -> Migration:
-    """Verify that ``dest`` still holds the rows of the finished migration in ``state_file``.
+    """Verify that ``dest`` still contains the rows of the finished migration in ``state_file``.
 
     With ``sealer`` the blob of every row must open.
 
@@ -569,7 +569,7 @@ class _Run:
         stored = self.dest.read(ids).vectors
         if wrong := int((~same_directions(released, stored)).sum()):
             raise StoreError(
-                f"`dest` stores {wrong:,} of the vectors with another direction, perhaps in fewer bits. "
+                f"`dest` stores {wrong:,} of the vectors with a different direction, perhaps in fewer bits. "
                 "Turn off quantisation of stored vectors.",
                 param="dest",
             )
@@ -624,7 +624,7 @@ def check_source(
     if bad.total == survey.rows or (bad.total and not options.skip_bad):
         why = "They cannot be searched." if protector is None else "They cannot be protected."
         if bad.refused:
-            why += " Vectors longer than those of the fit may be another encoder's, or protected already."
+            why += " Vectors longer than the fit's may be a different encoder's, or protected already."
         skip = "Correct them, or omit them with --skip-bad."
         raise StoreError(
             f"{bad.total:,} of {survey.rows:,} rows of `source` are bad ({bad}): {bad.named}. {why} "
@@ -660,7 +660,7 @@ def _choose_fields(fields: Sequence[Field], options: MigrationOptions) -> tuple[
             several = any(one.name != name or {"vector", "numbers", "binary"} & one.kinds.keys() for one in matching)
             if param == "filter_fields" and several:
                 raise InvalidInputError(
-                    f"`{param}`: {name[:80]!r} holds lists or objects. A filter compares single values.",
+                    f"`{param}`: {name[:80]!r} contains lists or objects. A filter compares single values.",
                     code="E-SEAL-FILTER",
                     param=param,
                 )
@@ -859,7 +859,7 @@ def add_rows(checksum: int, ids: Sequence[str], vectors: npt.NDArray[np.float32]
     The hash covers the id, in one spelling of a UUID and with its length, and the values as little-endian float32 with
     −0 as 0. Only released vectors may enter: with sums of clean rows an attacker could test guesses of them.
     """
-    # A sum, because stores return rows in another order than they were written.
+    # A sum, because stores return rows in a different order than they were written.
     values = np.ascontiguousarray(vectors + np.float32(0), dtype="<f4")
     for key, row in zip(_keys(ids), values, strict=True):
         digest = hashlib.sha256(key + row.tobytes())

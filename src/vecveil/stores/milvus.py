@@ -199,7 +199,7 @@ class MilvusStore(DatabaseStore):
             yield rows
 
     def _check_order(self, keys: list[Any]) -> None:
-        """Raise unless the keys rise strictly: in another order rows would be skipped silently."""
+        """Raise unless the keys rise strictly: in a different order rows would be skipped silently."""
         # Compared as Milvus orders strings, by their UTF-8 bytes.
         encoded = [k.encode("utf-8", "surrogatepass") if isinstance(k, str) else k for k in keys]
         if any(a >= b for a, b in itertools.pairwise(encoded)):

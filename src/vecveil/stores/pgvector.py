@@ -209,7 +209,7 @@ class PgvectorStore(DatabaseStore):
 
     def _known(self) -> str:
         self._name = self._name or super()._known()
-        self.layout()  # raises unless it exists, in another schema too
+        self.layout()  # raises unless it exists, in a different schema too
         return self._name
 
     def layout(self) -> _Layout:
@@ -324,7 +324,7 @@ class PgvectorStore(DatabaseStore):
     def beside(self) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
         """Yield name and rows of the tables that a foreign key connects with the table."""
         self.layout()
-        with self.cursor("reading the tables beside") as cursor:
+        with self.cursor("reading the other tables") as cursor:
             names = cursor.execute(_BESIDE, {"table": self._as_value(cursor)}).fetchall()
             for (name,) in names:  # quoted by PostgreSQL
                 with cursor.connection.cursor(name="beside") as rows:
@@ -439,7 +439,7 @@ class PgvectorStore(DatabaseStore):
                     self._alter(cursor, "ALTER COLUMN {name} TYPE double precision", name)
                 elif types[name] in _TEXTS and isinstance(value, int | float):
                     raise StoreError(
-                        "A field is a number where its column holds texts: PostgreSQL would turn it into a text.",
+                        "A field is a number where its column contains texts: PostgreSQL would turn it into a text.",
                         param="fields",
                     )
         return types
@@ -528,7 +528,7 @@ def _type_of(value: Any) -> str:
     if (name := next((name for kind, name in _PYTHON if isinstance(value, kind)), None)) is not None:
         return name
     raise StoreError(
-        f"A field holds a {type(value).__name__}. PostgreSQL takes numbers, texts, times, bytes and JSON; make the "
+        f"A field contains a {type(value).__name__}. PostgreSQL takes numbers, texts, times, bytes and JSON; make the "
         "table with its columns first for others.",
         param="fields",
     )

@@ -40,7 +40,7 @@ _CHUNK = 256  # rows per request: a server accepts 32 MiB
 _local: dict[str, tuple[Any, int]] = {}
 """Clients of folders with their reference counts: Qdrant locks a folder for one client."""
 _stale: set[str] = set()
-"""Folders whose client holds unit vectors in memory since a write or search; the files have the written ones."""
+"""Folders whose client contains unit vectors in memory since a write or search; the files have the written ones."""
 
 
 class QdrantStore(DatabaseStore):

@@ -345,7 +345,7 @@ class BadRows:
         reasons = (
             "without a vector",
             "with NaN or infinity",
-            "of another dimension",
+            "of a different dimension",
             "that the protector rejects (zeros, or longer than in its fit) or does not change",
         )
         counts = zip(self._counts.values(), reasons, strict=True)
@@ -354,7 +354,7 @@ class BadRows:
 
 def usable_rows(batch: Batch, dimension: int) -> tuple[npt.NDArray[np.bool_], BadRows]:
     """Return a mask (N,) of the rows with a finite vector of ``dimension``, and the counts of the others."""
-    # Stores return a missing vector as all NaN, and rows of another dimension in a batch of their dimension.
+    # Stores return a missing vector as all NaN, and rows of a different dimension in a batch of their dimension.
     rows = len(batch)
     if batch.vectors.shape[1] != dimension:
         empty = batch.vectors.shape[1] == 0
@@ -706,18 +706,18 @@ def _field_finding(field: Field, rows: int) -> ScanFinding | None:
         return None
     if field.withheld == "text":
         share = f"in {field.text_rows / rows:.0%} of the rows"
-        text = f"{name} holds texts beside the vectors, {share}: whoever reads the store needs no attack."
+        text = f"{name} contains texts, {share}: anyone with access to the store can read them."
         fix = f"Keep texts elsewhere, by id; {_MIGRATE}, which omits them."
         return ScanFinding("plaintext-beside-vectors", "high", text, fix)
     if field.withheld == "vector":
         text = (
-            f"{name} holds further vectors, {share}: nothing protects them, and a sparse vector lists the words of its "
-            "text."
+            f"{name} contains further vectors, {share}: nothing protects them, and a sparse vector lists the words of "
+            "its text."
         )
         return ScanFinding("further-vectors", "high", text, f"{_MIGRATE}, which omits them.")
     if field.withheld is not None:
         values = "lists of numbers, which may be clean vectors" if field.withheld == "numbers" else "binary values"
-        text = f"{name} holds {values}, {share}: nothing protects them."
+        text = f"{name} contains {values}, {share}: nothing protects them."
         fix = f"Check the field; {_MIGRATE}, which omits the field unless --keep names it."
         return ScanFinding(f"{field.withheld}-beside-vectors", "medium", text, fix)
     if field.personal is None:
@@ -732,12 +732,12 @@ def _table_finding(column: Field) -> ScanFinding:
     name = f"{column.name!r}, a column of another table of the database,"
     if looks == "numbers":
         text = (
-            f"{name} holds lists of numbers in {column.rows:,} rows, which may be clean vectors. Chroma's queue keeps "
-            "those of replaced and deleted rows."
+            f"{name} contains lists of numbers in {column.rows:,} rows, which may be clean vectors. Chroma's queue "
+            "keeps vectors of replaced and deleted rows."
         )
         fix = "Migrate to a new database, which gets no other table, and delete this one."
         return ScanFinding("numbers-in-other-tables", "high", text, fix)
-    text = f"{name} holds {_LOOKS[looks]}: whoever reads the database needs no attack."
+    text = f"{name} contains {_LOOKS[looks]}: anyone with access to the database can read it."
     fix = "Keep it in a database of its own. A migration copies no other table."
     if looks == "text":
         return ScanFinding("plaintext-in-other-tables", "high", text, fix)

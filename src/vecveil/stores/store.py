@@ -105,7 +105,7 @@ class VectorStore(ABC):
     """One collection of a vector database. Close it, or use it in a ``with`` block.
 
     Rows are read in an order that is stable while nobody writes, and written by id, replacing equal ids. An
-    interrupted copy can therefore continue at the last cursor and holds every row once.
+    interrupted copy can therefore continue at the last cursor and contains every row once.
 
     Errors of the database become `StoreError`, without texts, vectors or passwords.
     """
@@ -129,7 +129,7 @@ class VectorStore(ABC):
 
     @abstractmethod
     def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
-        """Create an empty collection; raise if it exists with another dimension.
+        """Create an empty collection; raise if it exists with a different dimension.
 
         ``filter_fields`` are fields of strings for the ``where`` of `search`; typed tables make a column for each.
         """
@@ -150,7 +150,7 @@ class VectorStore(ABC):
     def search(self, vector: Any, k: int = 10, where: Where | None = None) -> list[Match]:
         """Return the ``k`` rows nearest to ``vector`` (m,) in the store's metric, nearest first.
 
-        A row matches ``where`` if each of its fields holds one of the strings; only such rows are returned.
+        A row matches ``where`` if each of its fields contains one of the strings; only such rows are returned.
         """
 
     @abstractmethod
@@ -279,7 +279,7 @@ class DatabaseStore(VectorStore):
         """Return the collections of an existing place."""
 
     def _place_exists(self) -> bool:
-        """Return whether a local path holds a database; True for servers."""
+        """Return whether a local path contains a database; True for servers."""
         # Checked first: most clients create an empty database at a mistyped path.
         return True
 
@@ -316,7 +316,7 @@ class DatabaseStore(VectorStore):
 
     def _metric_named(self, theirs: Any) -> str | None:
         """Return our name of the database's metric ``theirs``, its own if we have none, or None for None."""
-        # A copy with another metric would rank differently: `create` refuses a name that it does not know.
+        # A copy with a different metric would rank differently: `create` refuses a name that it does not know.
         other = None if theirs is None else str(theirs).lower()
         return next((ours for ours, name in self.metrics.items() if name == theirs), other)
 
@@ -490,7 +490,7 @@ def unlisted(param: str, option: str, name: str, names: Sequence[str]) -> StoreE
 
 
 def stacked(vectors: Sequence[Any], dimension: int) -> npt.NDArray[np.float32]:
-    """Return the vectors as rows (N, dimension); a row is NaN for None and for a vector of another dimension."""
+    """Return the vectors as rows (N, dimension); a row is NaN for None and for a vector of a different dimension."""
     X = np.full((len(vectors), dimension), np.nan, np.float32)
     for row, vector in zip(X, vectors, strict=True):
         if vector is not None and len(vector) == dimension:
@@ -573,7 +573,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     raise StoreError(
-        f"A field holds a {type(value).__name__}. Fields are numbers, texts, times, lists or objects.", param="fields"
+        f"A field contains a {type(value).__name__}. Fields are numbers, texts, times, lists or objects.",
+        param="fields",
     )
 
 

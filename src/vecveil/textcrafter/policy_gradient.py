@@ -300,7 +300,7 @@ def group_numbers(groups: Any, rows: int, *, owner: str) -> Indices | None:
     values, numbers = np.unique(given, return_inverse=True)
     if len(values) < 2:
         raise InvalidInputError(
-            "groups holds one group. One is held out whole, and the policy learns from the others.", param="groups"
+            "groups contains one group. One is held out whole, and the policy learns from the others.", param="groups"
         )
     return numbers.reshape(-1).astype(np.int64)
 

@@ -354,4 +354,4 @@ def test_rows_of_another_dimension_are_counted() -> None:
     survey = Survey(N)
     survey.add(Batch(("a",), np.ones((1, 5), np.float32), ({},)))
     survey.add(Batch(("b", "c"), np.empty((2, 0), np.float32), ({}, {})))
-    assert str(survey.bad) == "2 without a vector, 1 of another dimension"
+    assert str(survey.bad) == "2 without a vector, 1 of a different dimension"

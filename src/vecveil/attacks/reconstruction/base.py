@@ -97,7 +97,7 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
         estimates = {key: measured[metric] for key, metric in _KEYS.items()}
         if self.words_of is not None:
             held = self.words_of(test.texts)
-            # Leakage is a share of the concept's words and undefined where no text holds any.
+            # Leakage is a share of the concept's words and undefined where no text contains any.
             if any(held):
                 written = self.words_of(guesses)
                 estimates["leakage"] = reconstruction_leakage(held, written, groups, seed=seed)
@@ -176,7 +176,7 @@ class Tokeniser:
         return [str(text) for text in self._backend.decode_batch(rows, skip_special_tokens=True)]
 
     def save(self, folder: Path) -> None:
-        """Write ``tokenizer.json``, readable by its owner only: it holds words of the texts."""
+        """Write ``tokenizer.json``, readable by its owner only: it contains words of the texts."""
         write_bytes(folder / "tokenizer.json", self._backend.to_str().encode())
 
     @classmethod
@@ -191,9 +191,9 @@ class TextBatches(Sequence[Batch]):
 
     Args:
         rows: Rows of each batch.
-        ids: Tokens of the N texts; a batch holds them as ``ids``, padded with 0, and ``lengths``.
+        ids: Tokens of the N texts; a batch contains them as ``ids``, padded with 0, and ``lengths``.
         arrays: By name, arrays with N rows.
-        guesses: Tokens of a guess for each text and the id that pads them; a batch holds ``guess_ids``.
+        guesses: Tokens of a guess for each text and the id that pads them; a batch contains ``guess_ids``.
     """
 
     def __init__(

@@ -89,7 +89,7 @@ class DecoderShape:
 class Decoder:
     """A decoder with its tokeniser and the map from released vectors to its inputs.
 
-    Its module holds ``projection`` (two layers), ``hint`` (one linear layer, if any) and ``lm``, a GPT-2 or any
+    Its module contains ``projection`` (two layers), ``hint`` (one linear layer, if any) and ``lm``, a GPT-2 or any
     causal language model of transformers.
     """
 
@@ -193,7 +193,7 @@ class Decoder:
         """Return the decoder in ``folder``."""
         record = json.loads((folder / "decoder.json").read_text(encoding="utf-8"))
         if record["schema"] != SCHEMA:
-            raise ValueError("the decoder is of another schema")
+            raise ValueError("the decoder is of a different schema")
         tensors = load_tensors(folder / "decoder.safetensors")
         inputs = InputMap(*(tensors.pop(f"inputs/{key}").numpy() for key in ("mean", "weights")))
         tokeniser = Tokeniser.load(folder, record["end"])
@@ -384,7 +384,7 @@ def plan(preset: str, options: Mapping[str, Any], *, owner: str) -> DecoderPlan:
 
 
 def open_decoder(folder: Path, dimension: int, *, owner: str) -> Decoder:
-    """Return the decoder in ``folder``; raise `DataFileError` if it holds none for this dimension."""
+    """Return the decoder in ``folder``; raise `DataFileError` if it contains none for this dimension."""
     try:
         decoder = Decoder.load(folder)
     except Exception as error:  # safetensors, tokenizers and torch raise their own exception types

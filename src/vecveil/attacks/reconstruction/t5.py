@@ -301,7 +301,7 @@ def _read_folder(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any
         raise
     except Exception as error:  # safetensors, pickle and torch raise their own exception types
         raise _refusal(kind, "files that cannot be read as one") from error
-    # The hypothesiser's file holds the embedder's weights as well.
+    # The hypothesiser's file contains the embedder's weights as well.
     return record, {k: w.float() for k, w in weights.items() if k.startswith(_KINDS)}
 
 

@@ -154,7 +154,7 @@ def correct(
     been corrected yet, encodes the results, and keeps the ``beam`` best of old and new. Rounds end when no better
     text appears. The first guesses remain candidates, so no target gets a text further from it than its first guess.
 
-    ``targets`` are (N, m); ``first`` holds the first guesses of each target, at least one.
+    ``targets`` are (N, m); ``first`` contains the first guesses of each target, at least one.
     """
     pools = [_Pool() for _ in targets]
     vectors: dict[str, Array] = {}
@@ -382,12 +382,12 @@ class Vec2TextState:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Vec2TextState:
-        """Return the state that `save` wrote; raise `DataFileError` if the folder holds none."""
+        """Return the state that `save` wrote; raise `DataFileError` if the folder contains none."""
         folder = Path(folder)
         try:
             record = json.loads((folder / _FILE).read_text(encoding="utf-8"))
             if record["schema"] != SCHEMA:
-                raise ValueError("another schema")
+                raise ValueError("a different schema")
             return cls._of(record, folder)
         except MissingDependencyError:
             raise
@@ -667,7 +667,7 @@ def _begin_from(
     config = None
     if preset.model is None:
         tokeniser = Tokeniser.train(texts, preset.vocabulary)
-        pad = tokeniser.size  # an id that no text holds
+        pad = tokeniser.size  # an id that no text contains
         config = t5_config(
             pad + 1, width=preset.width, layers=preset.layers, heads=preset.heads, end=tokeniser.end, pad=pad
         )

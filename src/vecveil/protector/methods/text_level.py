@@ -264,7 +264,7 @@ def _detector_concept(detector: Any, name: str) -> Concept:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextStage:
-    """The rewriting of one fit, which holds its texts: keep it in memory."""
+    """The rewriting of one fit, which contains its texts: keep it in memory."""
 
     options: StageOptions
     rewriter: Rewriter

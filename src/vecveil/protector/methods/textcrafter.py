@@ -76,7 +76,7 @@ def textcrafter_candidate(data: Data, options: TextCrafterOptions, aim: Aim) -> 
     """
     if options.relabel is not None:
         raise InvalidInputError(
-            "`relabel` reads texts: use vecveil.fit, or pass such rows as `further_positive`.", param="relabel"
+            "`relabel` needs texts: use vecveil.fit, or pass such rows as `further_positive`.", param="relabel"
         )
     further = options.further_positive
     if further is not None:
@@ -110,7 +110,7 @@ def textcrafter_candidate(data: Data, options: TextCrafterOptions, aim: Aim) -> 
     }
     held_out = classifier.held_out
     warnings = [] if held_out is None else list(held_out.warnings)
-    # Kerckhoffs: security must not rest on the classifier and targets, so the file holds them.
+    # Kerckhoffs: security must not rest on the classifier and targets, so the file contains them.
     known = np.append(classifier.weights, classifier.intercept)
     n = data.dimension
     # The perturbation's covariance has no closed form: measure it on a draft without it.

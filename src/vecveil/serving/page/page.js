@@ -209,10 +209,10 @@ function describeMethod(result, protector) {
     ? "After: kernel ridge regression, trained on vectors of the rewritten texts."
     : "After: the same, trained anew for each level of noise on vectors that this protector protects; it knows the method and "
       + "its noise, and protects its training texts as often as it likes.";
-  return `The attacker has the encoder and ${count} texts of ${background}. ${found} of them hold some of the words; in the `
+  return `The attacker has the encoder and ${count} texts of ${background}. ${found} of them contain some of the words; in the `
     + `others, and in a copy of each of these, a word was put in, so that every word occurs. It learnt from ${learnt} such texts; the figures `
     + `are measured on ${judged} others. Before: kernel ridge regression on clean vectors and on made-up ones, to which the difference that `
-    + `a word makes was moved from another text (the attack "transplant"). ${after} Words read: the share of a text's k words `
+    + `a word makes was moved from another text (the attack "transplant"). ${after} Words recovered: the share of a text's k words `
     + `among the attacker's k best guesses (R-precision). Chance: guessing by how frequent a word is, or blindly, whichever finds more. Similarity kept: the correlation of `
     + `cosines between texts with the clean ones, noise on both sides. Measured for ${protector.name}, on these texts, with a fixed seed.`;
 }
@@ -228,7 +228,7 @@ function showLevel() {
   const said = `${noiseName(level, at)}: similarity kept ${number(level.utility.value)}`;
   find("noise-label").textContent = said;
   find("noise").setAttribute("aria-valuetext", said);
-  find("summary").textContent = `From clean vectors the attacker reads ${percent(result.clean.leakage.value)} of the words of texts it has not `
+  find("summary").textContent = `From clean vectors the attacker recovers ${percent(result.clean.leakage.value)} of the words of texts it has not `
     + `seen, from protected ones ${percent(level.leakage.value)} (95 % interval ${percent(level.leakage.low)} to ${percent(level.leakage.high)}); `
     + `chance is ${percent(level.leakage.chance)}. Similarity kept: ${number(level.utility.value)}.`;
   const marker = find("curve").querySelector(".marker");
@@ -244,7 +244,7 @@ function drawGuesses(level) {
     const held = new Set(result.held[i]);
     const words = [...held].map(word => result.words[word]).join(", ");
     const title = make("th", { scope: "row" }, make("span", { textContent: text }),
-      make("small", { textContent: words ? `holds: ${words}` : "holds none of the words" }));
+      make("small", { textContent: words ? `contains: ${words}` : "contains none of the words" }));
     return make("tr", {}, title,
       guessCell("Before: clean vector", result.clean.guesses[i], held, "before"),
       guessCell("After: protected vector", level.guesses[i], held, "after"));
@@ -266,7 +266,7 @@ function guessCell(label, guesses, held, side) {
   return cell;
 }
 
-// The curve: similarity kept across, words read upwards ----------------------------------------------
+// The curve: similarity kept across, words recovered upwards ----------------------------------------------
 
 const LEFT = 64, RIGHT = 620, TOP = 16, BOTTOM = 262;
 const across = x => LEFT + (RIGHT - LEFT) * Math.min(1, Math.max(0, x));
@@ -282,7 +282,7 @@ function drawCurve() {
   }
   parts.push(draw("line", { class: "axis", x1: LEFT, x2: RIGHT, y1: BOTTOM, y2: BOTTOM }));
   parts.push(draw("text", { x: (LEFT + RIGHT) / 2, y: BOTTOM + 48, "text-anchor": "middle" }, "similarity kept"));
-  parts.push(draw("text", { x: LEFT + 6, y: TOP + 14 }, "words read"));
+  parts.push(draw("text", { x: LEFT + 6, y: TOP + 14 }, "words recovered"));
   const chance = down(result.clean.leakage.chance);
   parts.push(draw("line", { class: "chance", x1: LEFT, x2: RIGHT, y1: chance, y2: chance }));
   parts.push(draw("text", { class: "chance-label", x: LEFT + 6, y: chance - 6 }, "chance"));
@@ -292,12 +292,12 @@ function drawCurve() {
     const [x, y] = points[i];
     parts.push(draw("line", { class: "interval", x1: x, x2: x, y1: down(level.leakage.low), y2: down(level.leakage.high) }));
     const point = draw("circle", { class: "point", cx: x, cy: y, r: 5 });
-    point.append(draw("title", {}, `${noiseName(level, i)}: similarity ${number(level.utility.value)}, words read ${percent(level.leakage.value)}`));
+    point.append(draw("title", {}, `${noiseName(level, i)}: similarity ${number(level.utility.value)}, words recovered ${percent(level.leakage.value)}`));
     point.addEventListener("click", () => { find("noise").value = i; showLevel(); });
     parts.push(point);
   });
   const clean = draw("rect", { class: "clean", x: across(1) - 5, y: down(result.clean.leakage.value) - 5, width: 10, height: 10 });
-  clean.append(draw("title", {}, `clean: words read ${percent(result.clean.leakage.value)}`));
+  clean.append(draw("title", {}, `clean: words recovered ${percent(result.clean.leakage.value)}`));
   parts.push(clean, draw("text", { x: across(1) - 12, y: down(result.clean.leakage.value) + 5, "text-anchor": "end" }, "clean"));
   parts.push(draw("circle", { class: "marker", r: 8 }));
   svg.replaceChildren(...parts);
