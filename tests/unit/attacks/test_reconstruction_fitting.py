@@ -247,5 +247,5 @@ def test_bad_recipes_are_refused(options, param):
 
 
 def test_weights_of_another_model_are_refused():
-    with pytest.raises(ValueError, match="another model"):
+    with pytest.raises(ValueError, match="different model"):
         load_weights(_model(), weights_of(_model(width=7)))
