@@ -58,11 +58,11 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def atomic_path(target: str | os.PathLike[str], *, mode: int = PRIVATE, only_new: bool = False) -> Iterator[Path]:
-    """Yield a temporary path beside ``target``; on a clean exit it becomes ``target``.
+    """Yield a temporary path next to ``target``; on a clean exit it becomes ``target``.
 
     Args:
         mode: of a new file, less the umask; its folder is made with it too. A file that is replaced keeps its
-            permissions, but a private one loses those of others.
+            permissions, but a private one loses the permissions of others.
         only_new: of several concurrent writers the first wins and the others raise FileExistsError.
 
     The rename happens after an fsync, so that a crash leaves the old file or the new one, never
@@ -88,7 +88,7 @@ def atomic_path(target: str | os.PathLike[str], *, mode: int = PRIVATE, only_new
 
 @contextlib.contextmanager
 def temporary_beside(target: Path, *, mode: int) -> Iterator[Path]:
-    """Yield a new empty file beside ``target``, locked while the block runs and removed at its end.
+    """Yield a new empty file next to ``target``, locked while the block runs and removed at its end.
 
     Temporary files that killed writers of the same target left are removed first.
     """
@@ -288,7 +288,7 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
 
     Raises:
         LockedError: another one changes it for longer than `LOCK_SECONDS`.
-        OSError: nothing can be written beside the file.
+        OSError: the folder of the file is not writable.
     """
     target = Path(os.path.realpath(path))
     make_folders(target.parent)

@@ -175,7 +175,7 @@ def check_same_length(owner: str, **arrays: Sequence[Any] | np.ndarray) -> int:
 def note_released(released: Embeddings, clean: Embeddings | None = None) -> None:
     """Note the latest rows of ``released`` (N, m), so that `check_exact` refuses them; rows equal to ``clean`` are not.
 
-    A framework hands vectors from its embedding model to its store: nothing else tells the store that the model
+    A framework hands vectors from its embedding model to its store: nothing else informs the store that the model
     protects them.
     """
     same = clean is not None and clean.shape == released.shape

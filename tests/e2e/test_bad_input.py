@@ -219,7 +219,7 @@ CASES = [
     Case(
         "protector that is not there",
         lambda f, p: protect(f, f / "no.vecveil", write_pairs(f)[0]),
-        ("no.vecveil", "does not exist"),
+        ("no.vecveil", "not found"),
     ),
     Case(
         "truncated vectors", lambda f, p: protect(f, p, cut(f / "cut.npy", write_pairs(f)[0])), ("cut.npy", "truncated")

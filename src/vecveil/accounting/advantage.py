@@ -326,7 +326,7 @@ FAINT_COSINE = 0.2
 IDLE_EPSILON = 10.0
 """ε above which the worst-case factor e^ε (22,000) is no protection by itself."""
 
-_NEAR = 0.1  # distance at which the exact advantage is stated beside the worst case
+_NEAR = 0.1  # distance at which the exact advantage is stated in addition to the worst case
 
 _TELLING = 0.995  # printed as 1: no bound on anything
 

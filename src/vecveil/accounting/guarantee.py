@@ -91,7 +91,7 @@ class Guarantee:
         return self._with(f"What follows the noise ({listed}) is post-processing: it costs no privacy.")
 
     def of_rewritten(self, *, what: str, same: str, shows: tuple[str, ...]) -> Guarantee:
-        """Return the guarantee of vectors of rewritten texts; the arguments are those of `rewriting_guarantee`."""
+        """Return the guarantee of vectors of rewritten texts; arguments as for `rewriting_guarantee`."""
         text = rewriting_guarantee(dimension=self.dimension, what=what, same=same, shows=shows)
         statement = f"{self.statement} Before the text is encoded, the detector's spans become {what}."
         return replace(
@@ -192,7 +192,7 @@ def exponent_text(value: float) -> str:
 def euclidean_factors(covariance: Matrix, down: Matrix | None) -> tuple[float, float, int]:
     """Return the largest and least norm of a Euclidean unit vector behind T, and the number of hidden directions.
 
-    The norm is ‖v‖_Σ, or for a map with a kernel the quotient norm: that of T v in the pseudo-inverse of T Σ Tᵀ.
+    The norm is ‖v‖_Σ, or for a map with a kernel the quotient norm: the norm of T v in the pseudo-inverse of T Σ Tᵀ.
 
     Args:
         covariance: Σ, (n, n).
@@ -200,7 +200,7 @@ def euclidean_factors(covariance: Matrix, down: Matrix | None) -> tuple[float, f
     """
     n = covariance.shape[0]
     if down is None or down.shape[0] == n:
-        # An invertible T is post-processing that can be undone: the norm is that of Σ alone.
+        # An invertible T is post-processing that can be undone: the norm depends on Σ alone.
         eigenvalues = np.linalg.eigvalsh(covariance)
         return float(1 / np.sqrt(eigenvalues[0])), float(1 / np.sqrt(eigenvalues[-1])), 0
     # (TΣTᵀ)^(-½)T is WᵀΣ^(-½) up to a rotation, W a basis of the image of T's rows under Σ^½. This

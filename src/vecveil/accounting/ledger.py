@@ -533,7 +533,7 @@ APPLICATION = 0x7663766C
 """SQLite's application id, which marks the file as a ledger of vecveil: "vcvl"."""
 SCHEMA_VERSION = 1
 BUSY_SECONDS = 60.0
-"""Longest wait of a transaction for those of other processes."""
+"""Longest wait of a transaction for other processes' transactions."""
 
 _SCHEMA = """
 CREATE TABLE ledger (salt BLOB NOT NULL CHECK (length(salt) = 32));
@@ -578,7 +578,7 @@ def create_file(
     """Make a ledger at ``path``, readable by its owner alone, unless a file exists.
 
     A repaired ledger keeps its ``salt`` and its ``events`` (item, protector, ε, release), which get new numbers.
-    The file is written beside the target and linked to it: of several processes one makes the ledger, and
+    The file is written in the target's folder and linked to it: of several processes one makes the ledger, and
     no reader sees half of it. An existing file stays: a ledger truncated to nothing must not begin anew.
     """
     with _LOCK, _system_explained(path), _explained(path):

@@ -370,7 +370,7 @@ def _pure_trade_off(alpha: Array, worst: float) -> Array:
 
 
 def _pure_mu(worst: float) -> float:
-    """Return the μ of pure ε-DP: that of equal total variation (the proof is in `two_centre`)."""
+    """Return the μ of pure ε-DP: the μ of equal total variation (the proof is in `two_centre`)."""
     if worst == math.inf:
         return math.inf
     if worst < 1:

@@ -264,7 +264,7 @@ def _words(recovered: FloatArray, train: PairedVectors, test: CandidateVectors, 
     assert train.labels is not None
     assert test.labels is not None
     rows, held = (np.flatnonzero(L.any(axis=1)) for L in (train.labels, test.labels))
-    # Errors of the map widen the recovered vectors: the reader learns with as much noise, in the same directions.
+    # Errors of the map widen the recovered vectors: the attacker learns with as much noise, in the same directions.
     values, axes = np.linalg.eigh(np.cov(recovered.T) - np.cov(train.clean.T.astype(np.float64)))
     half = axes * np.sqrt(np.maximum(values, 0.0))
 
@@ -539,7 +539,7 @@ class UnpairedAlignment(AlignmentAttack):
 
 
 def from_principal_axes(A: FloatArray, B: FloatArray, axes: int) -> FloatArray:
-    """Return the map (m, n) that takes the first principal axes of ``A`` to those of ``B``, both centred.
+    """Return the map (m, n) that takes the first principal axes of ``A`` to the axes of ``B``, both centred.
 
     Texts of one domain have their variances in the same axes, in the same order; late axes have similar variances
     and may be mixed up. The sign of axis i is that in which the third moments E[z_i z_j²], all j, agree.

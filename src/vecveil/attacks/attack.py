@@ -525,8 +525,8 @@ Test = TypeVar("Test", bound=Evidence)
 class Checkpoint:
     """Folder with the fitted state of one attack.
 
-    ``attack.json`` contains the attack's identity; the state lies beside it, in ``state.safetensors`` or in files
-    that the state writes itself. Reading a checkpoint cannot run code.
+    ``attack.json`` contains the attack's identity; the state is in ``state.safetensors`` or in files
+    that the state writes itself. Loading a checkpoint cannot run code.
 
     Args:
         folder: Created at the first write, readable by its owner only: a state reveals something of its texts.
@@ -727,7 +727,7 @@ class AttackResult:
 
     def _figure(self, key: str, clean: AttackResult | None) -> dict[str, Any]:
         record = self.estimates[key].to_record()
-        # An entry has a single n, that of the main figure.
+        # An entry has a single n: the main figure's.
         del record["n"]
         other = None if clean is None else clean.estimates.get(key)
         beside = {} if other is None else other.to_record()

@@ -438,7 +438,7 @@ class MembershipAttack(_ReleaseModelAttack):
         known, unknown = scores(places(test.pool)), scores(other)
         member = np.isin(np.arange(len(test.pool)), test.truth)
         estimates = {"auc": auc(known, member)}
-        # The rate's threshold is that of the texts that are not in the store: the one member is for form's sake.
+        # The rate's threshold comes from the texts that are not in the store: the one member is for form's sake.
         given = np.append(unknown, unknown.max() + 1), np.append(np.zeros(len(unknown)), 1)
         if (rate := tpr_at_fpr(known, member, *given, false_positive_rate=RATE)) is not None:
             estimates["tpr"] = rate

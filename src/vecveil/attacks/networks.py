@@ -237,7 +237,7 @@ def _perceptron(
 
     Args:
         sizes: Inputs, units of each hidden layer, outputs.
-        generator: None leaves the weights unset, for those of a saved network.
+        generator: None leaves the weights unset: a saved network's replace them.
         drawing: Generator of the dropped units, on the device of the training.
     """
 

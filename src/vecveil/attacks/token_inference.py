@@ -595,7 +595,7 @@ class FurtherKernelAttack(KernelAttack):
 
     Further texts (`LabelledVectors.further`) are training texts with a concept word exchanged for another, or
     sentences of a corpus that contain the concept's words. More of them than one fit can hold are dealt into
-    blocks, each beside freshly released training texts; the blocks' predictions are averaged (Zhang, Duchi and
+    blocks, each with freshly released training texts; the blocks' predictions are averaged (Zhang, Duchi and
     Wainwright, 2013).
     """
 
@@ -750,7 +750,7 @@ _TEMPER = 0.25  # full whitening (0.5) amplifies the directions that say least
 _TOKEN_PENALTY = 1e-3
 _PRIOR = 1e-3  # weight of the base rates: orders the words that no near text contains
 _CELLS = 2**23  # numbers held at once
-_FLOORS = (1e-1, 1.0, 10.0)  # beside the likeliest; larger: closer to a Euclidean distance
+_FLOORS = (1e-1, 1.0, 10.0)  # in addition to the likeliest; larger: closer to a Euclidean distance
 _POSTERIOR_SHARPNESS = tuple(10.0 ** (e / 2) for e in range(-2, 6))  # over the places' variance
 _JUDGED_ROWS = 500  # validation texts that settings are chosen on
 

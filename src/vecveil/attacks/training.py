@@ -240,7 +240,7 @@ def fit_model(
             randomness must come from the given generator, or a resumed training differs.
         loss_of: See `LossOf`. A batch too large for the device is cut into pieces; the step stays the same.
         validate: Returns the validation loss of the model (evaluation mode, no gradients).
-        keep_last: End with the weights of the last epoch; those of the best one are in the result.
+        keep_last: End with the weights of the last epoch; the result has the best epoch's weights.
 
     Raises:
         DataFileError: the folder contains the training of a different model or recipe, or a damaged one.

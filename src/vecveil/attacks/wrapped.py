@@ -531,11 +531,11 @@ def fit_access_map(accesses: Embeddings, *, dimensions: int = 64) -> AccessMap:
 
 
 class AccessPatternAttack(WrappedAttack):
-    """A token-inference attack on what a log of queries tells of a row: which queries fetched it.
+    """A token-inference attack on what a log of queries reveals of a row: which queries fetched it.
 
     ``X`` contains a row of zeros and ones for each stored row, a column for each query of the log. The log shows
     neither text nor vector of a query. Rows of one subject are fetched together, so that known texts of a part of the
-    rows tell the subjects of the others. A log of ids that was computed from released vectors tells no more of a row
+    rows reveal the subjects of the others. A log of ids that was computed from released vectors tells no more of a row
     than its own release does, unless queries were made for that row's text: then each is a further release of it.
     """
 

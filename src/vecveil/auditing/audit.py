@@ -104,7 +104,7 @@ def audit(
         **options: the following.
 
     Options:
-        groups: N ids of texts that belong together, such as those of one document, or None.
+        groups: N ids of texts that belong together, such as sentences of one document, or None.
         subjects: N ids of the persons that the texts are about, None for a text of no person; in place of ``groups``.
             The record then also states what leaks of each person.
         tier ("quick"): ``quick`` or ``full`` (larger attackers, and reconstruction attacks).
@@ -117,7 +117,7 @@ def audit(
         skip: families of attacks to leave out; token inference must stay. ``"kernel-further"`` and ``"substitution"``
             encode many texts with a word exchanged; ``"ensemble"`` and ``"network"`` train long.
         attacks: run token inference and these attacks only, each a family or the name of an attack, such as
-            ``"zero-shot"``; those of tier full run in the quick tier, too, if they are named.
+            ``"zero-shot"``; attacks of tier full run in the quick tier, too, if they are named.
         language_model: folder of a causal language model for the zero-shot attack; None takes a trigram model of the
             training texts and ``attacker_texts``.
         device ("auto"): of learnt attacks: ``auto`` takes CUDA if available, else the CPU.
@@ -495,7 +495,7 @@ def _utility(
 
     def release(V: Embeddings, generator: np.random.Generator | None) -> Embeddings:
         if rewritten is not None:
-            # Queries of a text-level method on the trusted side are clean; those of a text stage share its map.
+            # Queries of a text-level method on the trusted side are clean; queries of a text stage share its map.
             V = rewritten(V, generator if protector.text_only else rng)
         # No generator: queries go through the deterministic map without noise.
         return protector.protect(V, generator, noise=generator is not None, rewritten=True)
@@ -601,7 +601,7 @@ def plaintext_beside(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, str
 
 
 def clean_vectors(vectors: Embeddings, clean: Embeddings | None) -> list[dict[str, str]]:
-    """Return a warning if the vectors of a store are those of the encoder, unprotected."""
+    """Return a warning if the vectors of a store are the encoder's own, unprotected."""
     if clean is None or clean.shape != vectors.shape:
         return []
     norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(clean, axis=1)

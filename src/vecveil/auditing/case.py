@@ -59,7 +59,7 @@ class Side:
         noise_covariance: (m, m) declared covariance of the released noise, or None.
         is_clean: True if the vectors are the encoder's, unprotected.
         seen: the case with rewritten texts, for a protector with a text stage: attackers know it and rewrite likewise.
-        beside: (N, q) what stands readable beside each vector, such as the length of its sealed blob, or None.
+        beside: (N, q) readable numbers stored with each vector, such as the length of its sealed blob, or None.
         accesses: (N, Q) zeros and ones, which query of a log fetched which row, or None.
     """
 
@@ -253,7 +253,7 @@ class Case:
             return None
         labels = np.concatenate([made_labels, sentence_labels])
         weight = np.repeat([EXCHANGED_WEIGHT, SENTENCE_WEIGHT], [len(made), len(sentences)])
-        # Exchanged texts carry the group of their source: those of validation texts are left out of training.
+        # Exchanged texts carry the group of their source: exchanged validation texts are left out of training.
         groups = np.concatenate([self.groups[sources], np.full(len(sentences), -1)])
         # Exchanged texts come from training texts alone; the attacker's own may hold paraphrases of test texts.
         X = self.encode(texts)

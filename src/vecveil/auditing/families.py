@@ -178,7 +178,7 @@ def _named(case: Case, family: Family, plan: Plan) -> Plan:
 
 
 def token_inference_jobs(case: Case, side: Side) -> Plan:
-    """Return the token-inference attacks of the tier, and those that also see the columns beside the vectors."""
+    """Return the token-inference attacks of the tier, and the same attacks with the columns stored with the vectors."""
     runnable, skipped = _ladder(case, side, "")
     if side.beside is not None and np.ptp(side.beside, axis=0).any():
         runnable += _ladder(case, side.with_beside(), "-beside")[0]
@@ -322,7 +322,7 @@ def _with_several(groups: Rows, rows: Rows) -> Rows:
 
 
 def membership_jobs(case: Case, side: Side) -> Plan:
-    """Return the attack that tells which of the test texts are in a store of half of them."""
+    """Return the attack that finds which of the test texts are in a store of half of them."""
     clean = case.embeddings
     if clean is None:
         return skip("membership", [MembershipAttack.name], NO_CLEAN)
@@ -641,7 +641,7 @@ def _halves(case: Case) -> tuple[Rows, Rows]:
 
 
 def held_out_jobs(case: Case, clean: Side, refit: Refit | None) -> Plan:
-    """Return the attacks on both halves, on clean vectors and on those of a protector fitted on one half."""
+    """Return the attacks on both halves, on clean vectors and on vectors of a protector fitted on one half."""
     if refit is None:
         return skip("held-out-terms", HELD_OUT, NO_PROTECTOR)
     if case.encode is None or case.embeddings is None:

@@ -80,7 +80,7 @@ def attack_job(
     name: str | None = None,
     weight: float = 1.0,
 ) -> Job:
-    """Return the job that runs ``attack`` on one side; ``name`` is of the result, None takes that of the attack."""
+    """Return the job that runs ``attack`` on one side; ``name`` names the result, None takes the attack's."""
     result_name = attack.name if name is None else name
 
     def once(folder: Path | None) -> AttackResult:

@@ -272,7 +272,7 @@ class Preview:
         words: 2 to 200 words or phrases to guess from.
         encode: the protector's encoder as a function; None loads the encoder that the protector records.
         factors: noise levels, as multiples of the protector's noise; 1 is always among them.
-        memory: keeps vectors of background texts between previews, never those of previewed texts.
+        memory: keeps vectors of background texts between previews, never vectors of previewed texts.
         encoder: name of the encoder of the vectors in ``memory``.
         seed: of texts, split, training and noise: the same seed gives the same result.
 
@@ -374,7 +374,7 @@ class Preview:
         attack = (TransplantAttack if given is clean else KernelAttack)(rows=_ROWS)
         setting = attack.choose(train, validation, knowledge, rng)
         model = attack.learn([train, validation], setting, knowledge, rng)
-        # The same model guesses for the previewed texts: the leakage is that of the guesses shown.
+        # The same model guesses for the previewed texts: the leakage belongs to the guesses shown.
         scores = model(judged)
         frequent = labels[np.concatenate([learn, choose])].mean(axis=0)
         # Words are put in equally often, so words rare in training are frequent in the test set: chance is the

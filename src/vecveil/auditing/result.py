@@ -198,7 +198,7 @@ def assemble(
 
     Args:
         curve: of the strongest attack (`learning_curve`).
-        lint: warnings found by the audit, which follow those of the options.
+        lint: warnings found by the audit, which follow the warnings of the options.
         started: `time.perf_counter` at the start of the audit.
         about: the other fields of `AuditRecord`.
     """
@@ -454,7 +454,7 @@ def _compared(attack: AttackRecord) -> str:
 
 AHEAD = 10.0
 _EDGE = 2e-3  # R-precision this close to 0 or 1 has no useful logit
-_STEADY = 0.5  # least error of a point beside its neighbours, relative to that of the test texts, which they share
+_STEADY = 0.5  # least error of a point relative to the error of the test texts, which all points share
 
 
 def forecast(curve: Sequence[LearningPoint], ahead: float = AHEAD) -> LearningPoint | None:
@@ -464,7 +464,7 @@ def forecast(curve: Sequence[LearningPoint], ahead: float = AHEAD) -> LearningPo
     depends on their kind: the upper end continues the line, as texts like the audited ones would; the lower end is what
     the attack recovers already; the figure lets every doubling teach half as much as the one before, as sentences of
     other sources did (benchmarks/results/gpu.json).
-    Both ends hold the error of the test texts, which all points share, and the upper one that of the line.
+    Both ends include the error of the test texts, which all points share; the upper end also the error of the line.
     """
     texts = np.array([point.texts for point in curve], dtype=float)
     if len(np.unique(texts)) < 3:

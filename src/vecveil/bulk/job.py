@@ -44,7 +44,7 @@ from vecveil.version import __version__
 TEXT_ROWS = 2048
 """Texts per call of the encoder."""
 _OPENED_ROWS = 4096  # of a chunk of sealed rows
-_TYPES = {"id": "string", "text": "string", "metadata": "json"}  # of opened rows, beside their vectors
+_TYPES = {"id": "string", "text": "string", "metadata": "json"}  # of opened rows, except their vectors
 _NOT_RECORDED = ("protector", "key", "key_id", "check_lengths", "cache", "max_memory", "seal_key")
 """Secrets, fields of the metadata, and options that only refuse rows: none changes the release of a row."""
 
@@ -53,23 +53,23 @@ _NOT_RECORDED = ("protector", "key", "key_id", "check_lengths", "cache", "max_me
 class BulkJob:
     """A protector and table options in a form that travels to workers: it names keys and never contains them.
 
-    The fields not listed are those of `vecveil.data.reading.TableFormat`.
+    `vecveil.data.reading.TableFormat` describes the other fields.
 
     Args:
         protector: bytes of a protector's file; see `BulkJob.of`.
-        carry: columns to write unchanged, beside ``id_column``, or ``id`` where there is one.
+        carry: columns to write unchanged, in addition to ``id_column``, or ``id`` where there is one.
         keep_text: also write the texts.
         id_column: names the item of each row, for keyed noise.
         key: source of the key for each worker: ``env:NAME`` or the path of a key file.
         key_id: id of the key in its file; None is the current one.
         noise: False applies the map alone.
-        check_lengths: refuse vectors longer than those of the fit.
+        check_lengths: refuse vectors longer than the fit's.
         encoder, encoder_options, precision: by default the protector's own.
         cache: keep clean vectors of texts in the cache of this machine.
         seal_key: also write sealed originals, under this key store: a path or ``env:NAME:PATH`` that each worker has.
             Of the columns only ids and ``carry`` stay readable.
         seal_name: collection in the key store.
-        filter_fields: columns to write filter tokens of, beside those that the key store notes.
+        filter_fields: columns to write filter tokens of, in addition to the key store's.
         seal_uuid: UUID of the collection, which each worker compares; see `pinned`.
 
     Raises:
@@ -159,7 +159,7 @@ class BulkJob:
 
 
 class OpenJob:
-    """A job in its worker process, with the protector loaded and the key read; ``key`` replaces that of the job."""
+    """A job in its worker process, with the protector loaded and the key read; ``key`` replaces the job's."""
 
     def __init__(self, job: BulkJob, *, key: NoiseKey | None = None) -> None:
         self.job = job
@@ -257,10 +257,10 @@ def row_protection(
     """Return the function that protects a chunk of rows.
 
     Args:
-        encode: rewrites and encodes texts, where the vectors of the rows are those of the original texts.
+        encode: rewrites and encodes texts, where the rows have vectors of the original texts.
         key: for keyed noise; None draws fresh noise.
         ledger: counts the rows before they are released.
-        lengths: refuse rows longer than those of the fit.
+        lengths: refuse rows longer than the fit's.
     """
     takes_ids = key is not None or ledger is not None
     # Keyed noise may depend on texts only for a known encoder; see Protector.protect.

@@ -39,7 +39,7 @@ class InputEntry:
     name: str
     size: int
     stamp: str
-    """Time of its last change in its file system, or empty. Never a checksum: an unsalted digest in the manifest beside
+    """Time of its last change in its file system, or empty. Never a checksum: an unsalted digest in a manifest next to
     the released vectors would confirm a guess of the contents."""
 
 
@@ -125,7 +125,7 @@ def list_files(inputs: Sequence[str], options: Mapping[str, Any], *, format: str
 
 
 def unchanged(file: InputEntry, options: Mapping[str, Any]) -> bool:
-    """Return whether size and time of the file are those of the plan."""
+    """Return whether size and time of the file match the plan."""
     fs, path = _filesystem(file.url, options)
     with _explained(file.url):
         if not _speaks(fs, _LOCAL):

@@ -54,7 +54,7 @@ Examples:
 SEALED_ROWS, FEWEST_ROWS = 3000, 100
 """Rows of a sealed index that are attacked by default, and at least."""
 EXAMINED_ROWS = 1000
-"""Rows that are examined for plain text beside the vectors."""
+"""Rows that are examined for plain text."""
 
 attack_options = shared.stacked(
     click.option(

@@ -227,7 +227,7 @@ def _left_behind(arguments: Sequence[str]) -> str:
         case ["forget", *_] if Path(option("--receipt") or "").is_file():
             return f"The receipt says what is begun; {_CONTINUE}"
         case ["migrate", *_]:
-            with contextlib.suppress(Exception):  # the arguments may not be those of a migration
+            with contextlib.suppress(Exception):  # the arguments may not belong to a migration
                 from vecveil.stores.locations import default_state_file, index_place
 
                 given = _command(arguments).make_context("migrate", list(arguments[1:]), resilient_parsing=True).params
@@ -355,7 +355,7 @@ def _progress_in_lines(arguments: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_warnings_in_one_line() -> Iterator[None]:
-    """Show our warnings as one line each; those of other libraries under VECVEIL_DEBUG only."""
+    """Show our warnings as one line each; other libraries' warnings under VECVEIL_DEBUG only."""
 
     def show(
         message: Warning | str,

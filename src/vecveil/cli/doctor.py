@@ -225,7 +225,7 @@ def cpu() -> dict[str, Any]:
 
 
 def gpu() -> list[str] | None:
-    """Return the names of the devices that networks can run on beside the CPU; None without torch."""
+    """Return the names of the devices that networks can run on in addition to the CPU; None without torch."""
     try:
         import torch
     except ImportError:

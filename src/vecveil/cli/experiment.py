@@ -36,7 +36,7 @@ Examples:
   vecveil experiment table all --out results --format markdown --to tables
 """
 MARKER = 'PROJECT = "vecveil"'
-"""The line of ``research/__init__.py`` that tells our folder from another of its name."""
+"""The line of ``research/__init__.py`` that distinguishes our folder from others of its name."""
 FORMATS = {"markdown": "md", "csv": "csv", "latex": "tex", "json": "json", "html": "html"}
 
 

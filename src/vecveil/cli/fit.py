@@ -211,7 +211,7 @@ def command(input: Path | None, out: Path, force: bool, verbose: bool, as_json: 
 
 
 def _work_folder(out: Path, options: dict[str, Any]) -> Path | None:
-    """Return the folder beside ``out`` for checkpoints of a long training, if the method has one."""
+    """Return the folder next to ``out`` for checkpoints of a long training, if the method has one."""
     method = METHODS.get(options["method"])
     if method is None or "checkpoint" not in method.options or "checkpoint" in dict(options["method_options"]):
         return None
@@ -587,7 +587,7 @@ def _details(protector: Protector) -> None:
 
 
 def sealed_lines(outlook: dict[str, Any]) -> list[str]:
-    """Return what a fit for sealed search tells about the collection and its growth."""
+    """Return the lines about the collection and its growth of a fit for sealed search."""
     queries = "texts as queries, each without itself" if outlook["texts_as_queries"] else "judged queries"
     lines = [
         f"  Measured with {outlook['queries']:,} {queries}, among {outlook['texts']:,} texts; a query "

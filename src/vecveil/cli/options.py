@@ -38,8 +38,8 @@ class FilePath(click.Path):
     """A path that messages call by its option.
 
     Args:
-        expected: for the name of a file with or beside secrets: what the file is. Somebody may give the secret itself,
-            so messages show nothing that does not end like the name of a file.
+        expected: for the name of a file with secrets, or next to one: what the file is. Somebody may give the secret
+            itself, so messages show nothing that does not end like the name of a file.
     """
 
     def __init__(self, expected: str = "") -> None:

@@ -132,7 +132,7 @@ def seal_command(
 
     The output has the ids, the column vecveil_sealed, a column vecveil_filter_FIELD for each --filter-field, and the
     column embedding. Load it into any database, and rank what a search returns with `vecveil.Sealer`. Files and folders
-    are treated as by `vecveil protect`. The name of the collection is new, or that of earlier rows with the same
+    are treated as by `vecveil protect`. The name of the collection is new, or belongs to earlier rows with the same
     protector.
 
     With --filter-field whoever has the table sees which rows have equal values in that column, not the values.

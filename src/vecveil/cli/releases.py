@@ -97,7 +97,7 @@ Example:
 
 @click.group("key", epilog=KEY_EXAMPLE)
 def key() -> None:
-    """Make and list the secret keys of keyed noise and sealed search; erase those of a collection.
+    """Make and list the secret keys of keyed noise and sealed search; erase the keys of a collection.
 
     Whoever has a key removes the noise from every release made with it, and opens every row sealed under it. All
     commands take --json.

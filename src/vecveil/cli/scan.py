@@ -84,10 +84,10 @@ def command(
     json_file: Path | None,
     **options: Any,
 ) -> None:
-    """Read STORE and report what it gives away: texts beside the vectors, vectors without protection.
+    """Read STORE and report what it gives away: texts stored with the vectors, vectors without protection.
 
     Nothing is written to the store, and no text is shown. With --concept a random sample is attacked by somebody
-    who knows the texts of a part of it: the texts beside the vectors, or those of --texts.
+    who knows some of the texts: the stored texts, or the texts of --texts.
     """
     reports = {f"--{kind}": options[f"{kind}_file"] for kind in ("html", "md", "csv")}
     reports["--audit-json"] = options["audit_json"]
@@ -237,7 +237,7 @@ class _TextsFile:
 
 
 def _texts_beside(scan: Scan, name: str | None) -> SampleTexts | None:
-    """Return the texts beside the sampled vectors: of the field ``name``, else of the longest texts.
+    """Return the texts stored with the sampled vectors: of the field ``name``, else of the longest texts.
 
     Raises:
         InvalidInputError: no such field.

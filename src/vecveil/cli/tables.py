@@ -139,7 +139,8 @@ def read_labels(path: Path) -> np.ndarray[Any, Any]:
 def load_encoder_named(
     options: dict[str, Any], default: str | None = None, *, recorded: EncoderRecord | None = None
 ) -> TextEncoder | None:
-    """Return the encoder that the encoder options name, else that of a loaded record, else ``default`` or None."""
+    """Return the encoder that the encoder options name, else the encoder of a loaded record, else ``default`` or
+    None."""
     choices: dict[str, Any] = {"precision": options["precision"] or "auto"}
     choices["cache"] = "default" if options["cache"] else None
     # A record may come from somebody else: it sets none that load code or skip checks.

@@ -356,7 +356,7 @@ def checked_labels(labels: Sequence[Any], *, owner: str, param: str = "labels") 
     return tuple(None if value is None or value == "" else str(value) for value in values)
 
 
-LONGEST_TIME_LIMIT = 60.0  # seconds; a record from a file must not stall a reader
+LONGEST_TIME_LIMIT = 60.0  # seconds; a record from a file must not stall its user
 
 
 def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@
     spans_column: spans              # table column with [{start, end, label}, ...]
     labels_column: topic             # table column with one label a text; stands alone
 
-At least one key beside ``name`` is required; several combine. Anchors, aliases and merge keys are
+At least one key in addition to ``name`` is required; several combine. Anchors, aliases and merge keys are
 errors: nested, they grow exponentially.
 """
 

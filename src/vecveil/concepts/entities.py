@@ -71,7 +71,7 @@ class PresidioDetector(EntityDetector):
             pipeline, which adds PERSON, LOCATION and others; or an ``AnalyzerEngine``.
         language: Two-letter code that the engine supports.
         min_score: Matches with a lower score are dropped. Presidio gives bare number patterns (bank
-            accounts, driving licences) scores near 0.01 unless a word beside them supports them; 0
+            accounts, driving licences) scores near 0.01 unless a word next to them supports them; 0
             keeps everything, 0.35 drops the unsupported.
     """
 
@@ -429,7 +429,7 @@ class HuggingFaceDetector(EntityDetector):
 
 
 def _local_folder(model: str) -> str:
-    """Return the folder of a model: the folder itself, or that of its name in the local hub cache."""
+    """Return the folder of a model: the folder itself, or its folder in the local hub cache."""
     if Path(model).is_dir():
         return model
     from huggingface_hub import try_to_load_from_cache

@@ -1,6 +1,6 @@
 """Match texts: which spellings are equal, the terms of a list, and the spans that detectors return.
 
-Folding makes spellings equal which encoders see as equal, and maps offsets back. The rules are those of BERT's
+Folding makes spellings equal which encoders see as equal, and maps offsets back. The rules are BERT's
 tokenizer, and the compatibility forms that other tokenizers unify:
 
 - control, format, private-use and other invisible characters are left out;
@@ -52,7 +52,7 @@ UNSPACED = (
 character may begin or end a word."""
 _SPACELESS = re.compile(f"[{UNSPACED}]")
 _BY_SCRIPT = re.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
-# Characters that may join the one before them when they are composed, beside marks: jamo and half-width signs.
+# Characters that may join the one before them when they are composed, in addition to marks: jamo and half-width signs.
 _JOINING = "\u1160-\u11ff\u3131-\u318e\ud7b0-\ud7ff\uff9e-\uffdc"
 
 
@@ -186,7 +186,7 @@ def without_page_breaks(text: str) -> tuple[str, list[int]] | None:
 
 
 def free_space(terms: Iterable[str]) -> re.Pattern[str] | None:
-    """Return the pattern of a space in a folded text beside a sign of ``terms`` that is a token by itself.
+    """Return the pattern of a space in a folded text next to a sign of ``terms`` that is a token by itself.
 
     Tokenizers give "St.John's" and "St. John 's" the same tokens, so such spaces separate nothing. None if no term
     has such a sign: punctuation, or a character of a script without spaces.
@@ -552,7 +552,7 @@ class TermDetector:
 
     Upper and lower case are equal unless ``case_sensitive``, letters with and without accents unless
     ``accent_sensitive``. Always equal are composed and decomposed characters, full-width and plain letters, any run
-    of whitespace and one space, a space beside punctuation and none ("St. John 's", "St.John's"), and typographic and
+    of whitespace and one space, a space next to punctuation and none ("St. John 's", "St.John's"), and typographic and
     plain apostrophes and hyphens; invisible characters count for nothing. A match begins and ends at word boundaries
     (``is_boundary``): ``art`` is not found in ``party``, but in ``art's``, ``art-house`` and ``smart_art``; ``c++``
     is found in ``C++.``. Of nested matches the longest counts; a longer candidate that is not a whole word hides
@@ -638,7 +638,7 @@ class TermDetector:
 
     def _spans(self, text: str) -> list[Span]:
         matches = self._matches(text)
-        # A page break inside a word hides it from nobody but a reader of pages.
+        # A page break inside a word hides it from people who read pages alone.
         if (joined := without_page_breaks(text)) is not None:
             whole, origin = joined
             matches += [(origin[start], -origin[-end - 1] - 1, term) for start, end, term in self._matches(whole)]
@@ -673,7 +673,7 @@ class TermDetector:
 
     @cached_property
     def _with_sign(self) -> list[int]:
-        """The terms that hold a sign, beside which a text may have a space."""
+        """The terms with a sign, next to which a text may have a space."""
         return [i for i, key in enumerate(self._keys) if free_space([key])]
 
     @cached_property

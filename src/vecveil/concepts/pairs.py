@@ -98,7 +98,7 @@ class ConceptMatches:
         name: Name of the concept.
         texts: D+ where they contain the concept.
         spans: Spans of each text, sorted and not overlapping; empty for a concept given by labels.
-        with_concept: Indices of the texts that contain the concept and something beside it: the pairs.
+        with_concept: Indices of the texts that contain the concept and other words: the pairs.
         without_concept: Indices of the texts without a match.
         emptied: Indices of the texts of which removal leaves no letter or digit; they make no pair.
         labels: Label of each text for a concept given by labels; else None.
@@ -153,7 +153,7 @@ class ConceptMatches:
         Only words inside spans count: a text that has the word elsewhere has 0 in its column.
 
         Args:
-            vocabulary: The columns, for example those of the training texts; None takes the words in at
+            vocabulary: The columns, for example the training texts' words; None takes the words in at
                 least ``min_count`` texts, most frequent first.
             min_count: A lower value measures rare words on few examples. If no word reaches it, the array
                 has no column.
@@ -391,7 +391,7 @@ def _border(text: str, start: int, end: int, spans: Sequence[Span], *, sentences
     for kind in (_SENTENCE, _SPACE) if sentences else (_SPACE,):
         if kind is _SPACE and text[end].isspace():
             break
-        # The second half alone: a short window would hold too little beside the concept.
+        # The second half alone: a short window would contain too little besides the concept.
         places = [m.end() for m in kind.finditer(text, (start + end) // 2, end) if m.end() <= end]
         places = [place for place in places if not any(s.start < place < s.end for s in spans)]
         if places:
@@ -406,7 +406,7 @@ MOST_WORDS = 10_000
 FEWEST_LISTED = 20
 """Fewest listed words from which the weights of others are estimated."""
 RELATED = 0.5
-"""Total weight of the other words, as a share of that of the listed ones. More hides more of the words that no list
+"""Total weight of the other words, as a share of the listed words' weight. More hides more of the words that no list
 contains, and less of the listed ones."""
 RIDGE = 1.0
 

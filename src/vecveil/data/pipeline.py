@@ -73,7 +73,7 @@ def protect_table(
 ) -> ProtectionCounts:
     """Write the protected vectors of ``input`` to ``output``; return the counts.
 
-    The vectors are those of the embedding column, or else the encoded texts. The chunk bounds the memory for files of
+    The vectors come from the embedding column, or else from the encoded texts. The chunk bounds the memory for files of
     any size. The output appears whole or not at all. A .npy output has vectors only.
 
     Args:
@@ -125,7 +125,8 @@ class TableProtection:
         protect: clean vectors (N, n) in, vectors to release out, one row each.
         encode: texts to vectors; necessary for a table without vectors.
         dimension: dimension of ``protect``; other vectors fail before any work.
-        carry: columns to write unchanged, whatever they hold, beside ``id_column``, or ``id`` where there is one.
+        carry: columns to write unchanged, whatever they contain, in addition to ``id_column``, or ``id`` where there is
+            one.
         keep_text: also write the text column.
         vectors_only: the output has no other columns.
         with_items: call ``protect(vectors, items)``, where `RowItems` has the rows' ids and texts.

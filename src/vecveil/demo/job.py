@@ -272,7 +272,7 @@ def check_folder(folder: Path, *, force: bool) -> None:
 
 @contextlib.contextmanager
 def staging(folder: Path) -> Iterator[Path]:
-    """Yield a hidden folder beside ``folder``; on a clean exit its files move, else it goes."""
+    """Yield a hidden folder next to ``folder``; move its files there on a clean exit, else delete it."""
     parent = folder.absolute().parent
     make_folders(parent, mode=PUBLIC)
     draft = Path(tempfile.mkdtemp(dir=parent, prefix=f".{folder.name}.", suffix=".tmp"))

@@ -114,7 +114,7 @@ class OpenAICompatibleBackend:
         return f"OpenAICompatibleBackend({self.name!r})"
 
     def for_queries(self) -> None:
-        """Return None: the API has no field that tells queries from documents."""
+        """Return None: the API has no field that distinguishes queries from documents."""
 
     def read_lengths(self, texts: Sequence[str]) -> list[int]:
         """Return the lengths of ``texts``: a server does not tell its window."""

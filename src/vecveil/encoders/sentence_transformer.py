@@ -28,7 +28,7 @@ from vecveil.validation import check_count, checked_vectors
 # Files that decide the vectors; training logs and read-me files change without changing them.
 _SUFFIXES = {".json", ".safetensors", ".bin", ".pt", ".pth", ".model", ".py", ".jinja", ".npz"}
 _NAMES = {"vocab.txt", "merges.txt", "whitespacetokenizer_config.json"}
-# Redundant beside tokenizer.json, which the fast tokenizer reads alone.
+# Redundant: tokenizer.json has the same, which the fast tokenizer reads alone.
 _WITH_TOKENIZER_JSON = {"vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json"}
 _IGNORED = {"data_config.json", "trainer_state.json", "training_args.bin", "optimizer.pt", "train_script.py"}
 _OTHER_FORMATS = {"onnx", "openvino"}
@@ -336,7 +336,7 @@ class SentenceTransformerBackend:
         return bool(tokenizer("é ü")["input_ids"] != tokenizer("e u")["input_ids"])
 
     def for_queries(self) -> SentenceTransformerBackend | None:
-        """Return this model with the prompt and the network of queries; None if they are those of documents."""
+        """Return this model with the prompt and the network of queries; None if documents have the same."""
         if self._query_prompt == self._prompt and self._task != "document":
             return None
         queries = copy.copy(self)
@@ -449,7 +449,7 @@ class SentenceTransformerBackend:
             with mode():
                 return batch, self._model(features)["sentence_embedding"].float().cpu().numpy()
 
-        first, vectors = encode(batches[0])  # tells the dimension
+        first, vectors = encode(batches[0])  # gives the dimension
         out = np.empty((len(texts), vectors.shape[1]), np.float32)
         out[positions[first]] = vectors
         advance(len(first))

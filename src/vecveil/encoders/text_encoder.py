@@ -113,7 +113,7 @@ class TextEncoder:
     ) -> None:
         self._backend = backend
         self.options = {name: (options or {})[name] for name in SAVED_OPTIONS if (options or {}).get(name) is not None}
-        """The options of `load_encoder` that decide the vectors, beside the name and the precision."""
+        """The options of `load_encoder` that decide the vectors, except the name and the precision."""
         queries = backend.for_queries()
         self._queries: TextEncoder | None = None
         if queries is not None:
@@ -649,7 +649,7 @@ class EncoderInfo:
 
         None takes the encoder that the protector names, as far as a file may name one (`load_recorded_encoder`).
         """
-        # "auto" would take the faster precision here, not that of the fit.
+        # "auto" would take the faster precision here, not the fit's.
         fitted = self.precision if self.precision in ("fp32", "bf16") else "auto"
         choices: dict[str, Any] = {"precision": precision or fitted, "cache": "default" if cache else None}
         choices["show_progress"] = show_progress

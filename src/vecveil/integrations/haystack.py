@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 __all__ = ["DocumentProtector", "QueryProtector", "QueryRewriter", "SealedDocumentStore", "SealedEmbeddingRetriever"]
 
 _STORE, _RETRIEVER = "SealedDocumentStore", "SealedEmbeddingRetriever"
-_FINGERPRINT = "vecveil_protector"  # beside Haystack's keys of a saved component
-_REST = "_haystack_document"  # in sealed metadata: what a document contains beside content and meta
+_FINGERPRINT = "vecveil_protector"  # added to Haystack's keys of a saved component
+_REST = "_haystack_document"  # in sealed metadata: a document's parts except content and meta
 _SEALED = "sealed:"
 _PATHS = ("cache", "trusted_state")  # arguments of `SealedIndex`
-_FIELDS = ("id", "content", "blob", "embedding", "sparse_embedding", "score")  # of a document, beside meta
+_FIELDS = ("id", "content", "blob", "embedding", "sparse_embedding", "score")  # of a document, except meta
 _OPERATORS = {"==": "eq", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "in": "in", "not in": "nin"}
 _CLEAR = "Drop it with keep_content=False, or guard the store as you guard the texts."
 
@@ -103,7 +103,7 @@ class DocumentProtector(_Saved):
 
     Args:
         protector: protector, path of its file, or a `ReleasePolicy`.
-        keep_content: keep content, blob and sparse embedding, with one warning: the store then contains them beside the
+        keep_content: keep content, blob and sparse embedding, with one warning: the store then contains them and the
             vector. False drops them; id and meta stay.
         key: noise keys, path of a key file, or ``env:NAME``. Item ids are the documents' ids.
 
@@ -479,7 +479,7 @@ class SealedEmbeddingRetriever:
 
 
 def _sealed(document: Document) -> dict[str, Any]:
-    """Return what the blob of a document contains beside its content."""
+    """Return the parts of a document that its blob contains, except the content."""
     fields = document.to_dict(flatten=False)
     rest = {name: fields[name] for name in ("blob", "sparse_embedding") if fields[name] is not None}
     if document.content is None:

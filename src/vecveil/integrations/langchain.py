@@ -4,7 +4,7 @@
     store = ProtectedVectorStore(Chroma("notes", embeddings), "search.keys", name="notes")
     store = ProtectedVectorStore.from_sealed("notes/", "search.keys", embedding=OpenAIEmbeddings())
 
-A store with `ProtectedEmbeddings` alone keeps `page_content` beside the vector; the class warns of this once.
+A store with `ProtectedEmbeddings` alone keeps `page_content` with the vector; the class warns of this once.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ProtectedEmbeddings(Embeddings):
         embeddings: any LangChain embeddings; None uses the protector's encoder. The first call embeds a dozen fixed
             sentences to verify that the protector was fitted for them.
         policy: keywords of `PolicyOptions`. With keyed noise equal texts get equal vectors; item ids are the texts.
-        text_stored: warn once that the store keeps texts beside the vectors.
+        text_stored: warn once that the store keeps the texts.
 
     A pickle or copy contains names of files alone; objects in memory are refused.
     """
@@ -173,13 +173,13 @@ def _lists(vectors: Any) -> list[list[float]]:
 
 
 class ProtectedVectorStore(vectorstores.VectorStore):
-    """LangChain vector store that searches exactly over another one, which reads almost nothing.
+    """LangChain vector store that searches exactly over an inner store that sees almost nothing.
 
     The inner store contains protected vectors, and sealed blobs in place of texts. It proposes candidates; their blobs
     are opened and ranked here by the exact cosine, and come back as documents with text, metadata and id. Relevance
     scores are the cosines; negative ones are 0. Asynchronous methods run on threads.
 
-    In Chroma, in Qdrant and at a location the rows are those of `ProtectedCollection` and of `vecveil migrate`: each
+    In Chroma, in Qdrant and at a location the rows have the form of `ProtectedCollection` and `vecveil migrate`: each
     reads what another wrote.
 
     Over a `SealedIndex` there is no inner store, and a search finds the exact neighbours: see `from_sealed`.

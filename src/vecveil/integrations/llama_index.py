@@ -91,7 +91,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         query_protection, query_noise: protection of queries; see `vecveil.protector.policy`.
         key: noise keys, path of a key file, or ``env:NAME``. With keyed noise equal texts get equal vectors.
         ledger: ledger or path of its file; item ids are the texts.
-        text_stored: warn once that the index keeps texts beside the vectors.
+        text_stored: warn once that the index keeps the texts.
         options: fields of `BaseEmbedding`, such as ``embed_batch_size``.
 
     `to_dict`, `to_json` and a pickle hold names of files, never their content. `from_dict` needs those files, and
@@ -394,7 +394,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         return await asyncio.to_thread(self.query, query, **kwargs)
 
     def _sealed(self, node: BaseNode) -> dict[str, Any]:
-        """Return what the node's blob contains beside its text: the node, and the values to filter by."""
+        """Return the node and the values to filter by, which its blob contains with its text."""
         row = node_to_metadata_dict(node, remove_text=True)
         values = {**node.metadata, _DOCUMENT: node.ref_doc_id}  # LlamaIndex writes "None" for a node of no document
         if (fields := self._collection.filter_fields) is not None:

@@ -65,7 +65,7 @@ def protect_dataset(
         concurrency: number of workers, or (minimum, maximum); None lets Ray decide.
         num_gpus: GPUs per worker; None uses 1 if texts are known to be encoded and Ray has GPUs, else 0.
         batch_size: rows per batch.
-        options: options of `vecveil.bulk.BulkJob`, except those of files. ``key`` is the path of a key file or
+        options: options of `vecveil.bulk.BulkJob`, except for files. ``key`` is the path of a key file or
             ``env:NAME`` on each worker. ``seal_key`` with ``seal_name`` and ``id_column`` adds the sealed originals,
             ``filter_fields`` tokens to filter them by.
 
@@ -91,7 +91,7 @@ def unseal_dataset(
     """Return a ``ray.data.Dataset`` of the opened rows of ``ds``: id, text, metadata (JSON) and the exact embedding.
 
     Args:
-        ds: dataset of sealed rows, such as those of ``protect_dataset(..., seal_key=...)``.
+        ds: dataset of sealed rows, such as the output of ``protect_dataset(..., seal_key=...)``.
         seal_key: path of the key file on each worker, or ``env:NAME:PATH``.
         concurrency, batch_size: as of `protect_dataset`.
         options: ``seal_name`` and other arguments of `vecveil.bulk.Unsealing`. The ids of skipped rows are

@@ -116,7 +116,7 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         before = list(takewhile(lambda module: module is not self, model.children()))
         if any(isinstance(module, ProtectionModule) for module in before):
             raise InvalidInputError("The model has a ProtectionModule already.", param="model")
-        # MTEB files results under the model's name: without a name of its own it would show those of clean vectors.
+        # MTEB files results under the model's name: with the model's name it would show results of clean vectors.
         policy = self._policy
         named = (policy.protector.fingerprint, policy.query_protection, policy.query_noise)
         digest = hashlib.sha256(repr(named).encode()).hexdigest()[:16]

@@ -38,7 +38,7 @@ def protect_dataframe(df: Any, protector: Protector | str | os.PathLike[str], **
     Args:
         df: DataFrame of vectors (arrays of floats or doubles), or of texts to encode.
         protector: protector or path of its file on this machine.
-        options: options of `vecveil.bulk.BulkJob`, except those of files. ``key`` is the path of a key file or
+        options: options of `vecveil.bulk.BulkJob`, except for files. ``key`` is the path of a key file or
             ``env:NAME`` on each worker. ``seal_key`` with ``seal_name`` and ``id_column`` adds the sealed originals,
             ``filter_fields`` tokens to filter them by.
 
@@ -64,7 +64,7 @@ def unseal_dataframe(df: Any, seal_key: str | os.PathLike[str], **options: Any) 
     """Return a DataFrame of the opened rows of ``df``: id, text, metadata (JSON) and the exact embedding.
 
     Args:
-        df: DataFrame of sealed rows, such as those of ``protect_dataframe(..., seal_key=...)``.
+        df: DataFrame of sealed rows, such as the output of ``protect_dataframe(..., seal_key=...)``.
         seal_key: path of the key file on each worker, or ``env:NAME:PATH``.
         options: ``seal_name`` and other arguments of `vecveil.bulk.Unsealing`. The ids of skipped rows are
             missing in the result.

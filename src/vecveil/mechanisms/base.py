@@ -117,7 +117,7 @@ class Mechanism(ABC):
         """Return the (n, n) covariance of the added noise, which is public: attackers know it."""
 
     def noise_ratio(self, rms_norm: float) -> float:
-        """Return the root mean square norm of the perturbation over that of the vectors."""
+        """Return the root mean square norm of the perturbation divided by the vectors'."""
         return float(np.sqrt(np.trace(self.noise_covariance()))) / rms_norm
 
     def rescaled(self, factor: float) -> Mechanism | None:

@@ -48,7 +48,7 @@ def _slope_of_log_sinc(theta: float) -> float:
 
 
 ROUND_BLOCKS = GAMMA_BLOCKS + 1
-"""Counter blocks per round of rejection: those of the proposal and one for the acceptance test."""
+"""Counter blocks per round of rejection: the proposal's and one for the acceptance test."""
 
 
 def draw_angles(

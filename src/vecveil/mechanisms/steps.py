@@ -56,7 +56,7 @@ class Before:
         try:
             return cls(kind, float(radius) if radius else None)  # type: ignore[arg-type]
         except ValueError as error:
-            # InvalidInputError is a ValueError: only that of float() needs another message.
+            # InvalidInputError is a ValueError: only the error of float() needs its own message.
             if isinstance(error, InvalidInputError):
                 raise
             raise InvalidInputError(

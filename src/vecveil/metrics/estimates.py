@@ -287,7 +287,7 @@ def trade_off_rate(
         clean_leakage, leakage: Of the unprotected and of the protected vectors, in one unit.
         clean_utility, utility: The same of utility. A bare number anywhere counts as without error.
 
-    n is that of the smallest estimate among the arguments, 0 if there is none; chance is None.
+    n is the least n of the arguments, 0 if there is none; chance is None.
     """
     removed, leakage_error = _drop(clean_leakage, leakage, "clean_leakage", "leakage")
     lost, utility_error = _drop(clean_utility, utility, "clean_utility", "utility")

@@ -35,7 +35,7 @@ LEAST_ROWS = 100
 CHECK_SHARES = (0.25, 0.5)
 """Parts of the rows at hand from which the model predicts the figure among all of them."""
 REACH = 30
-"""Largest collection, in samples, whose nearest rows a sample without distractors tells."""
+"""Largest collection, in samples, whose nearest rows a sample without distractors determines."""
 GROWTH = 10
 LEAST_MISSED = 0.005
 """Least missed share in comparisons of a predicted with a measured one: below it both are sampling errors."""

@@ -105,7 +105,7 @@ def fit(
         rewrite: what a detector finds is rewritten before a text is encoded, in the fit and in every release:
             ``delete`` removes it, ``hypernym`` names its type ("a drug"), ``surrogate`` puts another member in its
             place. The method then learns from the rewritten texts and the words of the original ones, so that it also
-            erases what the context still tells. A target of utility compares with clean vectors of the rewritten
+            erases what the context still reveals. A target of utility compares with clean vectors of the rewritten
             texts, except for ``sealed-search``; ``report["rewriting"]`` says what the rewriting itself costs.
         detector: for ``rewrite``: a `Concept` or its file, an object with ``detect(texts)``, or entity types as in a
             concept file, such as ``["EMAIL_ADDRESS"]`` (Presidio) or ``{"engine": "spacy", "model": ..., "types":
@@ -200,7 +200,7 @@ def fit_pairs(
 
     Options of the methods:
         subspace: ``rank`` (erased directions), ``kept``, ``flattening``, ``pairs``,
-            ``gradients`` (number of directions that a non-linear reader chooses), ``transplants`` (fit on
+            ``gradients`` (number of directions that a non-linear attacker chooses), ``transplants`` (fit on
             transplanted texts too, see `vecveil.sensitivity.subspace`), ``preserve`` (classes of a task, one for
             each positive, or for each positive and then each background row, None where unknown: nothing that
             correlates with them is erased, so a classifier of them keeps its accuracy; what the classes tell of
@@ -265,7 +265,7 @@ def fit_data(data: Data, options: FitOptions, findings: Mapping[str, Any] | None
     clean, data = data, data.preprocessed(options.before, options.owner)
     _check_concept(data, options)
     own = _own_texts(data, options.seed)
-    # Clean utility is that of vectors after `before`.
+    # Clean utility is measured on vectors after `before`.
     task = options.task(own, data) if data.originals is None else _task_on_originals(clean, options)
     aim = Aim(task, _search_scale(data, options.scale), options.before, options.seed, options.show_progress)
     method, method_options = options.fitted_method()

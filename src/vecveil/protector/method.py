@@ -69,7 +69,7 @@ class Scale:
 
     @classmethod
     def noise_to_signal(cls, value: float) -> Scale:
-        """Return the root mean square norm of the noise, before the map, over that of the vectors."""
+        """Return the root mean square norm of the noise, before the map, divided by the vectors'."""
         return cls("noise_to_signal", value)
 
     @classmethod
@@ -86,7 +86,7 @@ class Scale:
     def advantage(cls, value: float) -> Scale:
         """Return the least noise at which no attacker has a larger advantage, for 95 % of the pairs.
 
-        The advantage is that of distinguishing a text with the concept from the same text without it.
+        The advantage is the attacker's in distinguishing a text with the concept from the same text without it.
         """
         return cls("target_advantage", value)
 
@@ -181,7 +181,7 @@ class Scale:
 class NoiseFamily:
     """A law of noise with one free scale, the noise-to-signal ratio.
 
-    The ratio is the root mean square norm of the noise over that of the vectors. (For the sphere it is that of Laplace
+    The ratio is the root mean square norm of the noise divided by the vectors'. (For the sphere it is that of Laplace
     noise at the same ε, the limit of the Purkayastha mechanism for large ε.)
 
     Attributes:
@@ -479,7 +479,7 @@ def noise_of_advantage(
         linear = candidate.map_of(noise)
         down = None if linear is None else linear.down
         distances = mechanism.distances(positive, negative, down=down)
-        # The advantage grows with the distance, so its quantile is that of the distances: one evaluation.
+        # The advantage grows with the distance, so the quantile of the distances gives its quantile: one evaluation.
         return float(mechanism.advantage(np.quantile(distances, [ADVANTAGE_QUANTILE]))[0])
 
     exceeded = bisect(lambda noise: advantage(noise) > target)

@@ -222,7 +222,7 @@ class FitOptions:
         candidate = replace(candidate, family=self.method.family(delta), before=self.before, after=self.after)
         if self.map == "wiener":
             candidate = with_wiener(candidate, data.moments)
-        # Only the fitted map tells the dimension that a projection gets.
+        # Only the fitted map determines the dimension of a projection.
         linear = candidate.map_of(1.0)
         reduced = linear is not None and self.output == "reduced"
         dimension = linear.rank if linear is not None and reduced else data.dimension

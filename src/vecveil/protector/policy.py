@@ -3,7 +3,7 @@
 Documents always pass the protector. A query has to end up in the same space, so it passes the same map; the policy
 chooses its noise:
 
-``same``       that of a document: for queries that an untrusted party sees.
+``same``       the protection of a document: for queries that an untrusted party sees.
 ``stronger``   more noise and the same map: a query is often shorter and more specific than a document.
 ``map-only``   none, which protects nothing: for queries that stay on the trusted side, with better search.
 """
@@ -201,7 +201,7 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 class PlaintextWarning(UserWarning):
-    """Texts are stored beside their protected vectors: a reader of the store needs no attack."""
+    """Texts are stored in clear with their protected vectors: whoever has the store needs no attack."""
 
 
 class CleanQueryWarning(UserWarning):
@@ -330,7 +330,7 @@ def saved_source(owner: str, name: str, value: Any) -> str:
 
 
 def warn_plaintext(where: str, fix: str, *, stacklevel: int = 3) -> None:
-    """Warn that texts are stored beside their protected vectors, in ``where``; ``fix`` is a sentence of advice."""
+    """Warn that ``where`` stores texts in clear with their vectors; ``fix`` is a sentence of advice."""
     warnings.warn(
         f"Texts are stored in clear with their vectors, in {where}: anyone with access can read them. {fix}",
         PlaintextWarning,

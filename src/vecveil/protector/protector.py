@@ -185,7 +185,7 @@ class Protector:
                 the last bits of an encoder, which vary between batches, rarely change it; values next to a step
                 of the grid can still move by one.
             ledger: counts the release of each item before it is made, and refuses it beyond its cap.
-            lengths: refuse rows longer than those of the fit, of which the noise hides less. False is for
+            lengths: refuse rows longer than the fit's, of which the noise hides less. False is for
                 protecting vectors again that are protected already.
             rewritten: True states that ``X`` are vectors of texts that `rewrite` returned. A protector with a text
                 stage refuses all others; any other protector ignores it.
@@ -300,7 +300,7 @@ class Protector:
         ledger.record(listed, protector=self.fingerprint, epsilon=epsilon, releases=releases)
 
     def check_norms(self, X: Embeddings, *, owner: str) -> None:
-        """Raise IncompatibleError if a row of ``X`` (N, n) is longer than those of the fit.
+        """Raise IncompatibleError if a row of ``X`` (N, n) is longer than the fit's.
 
         The noise would hide little of it, for example of vectors of the same encoder without normalisation.
         Protectors that normalise or clip, and those of early versions without norms, accept every row. The message
@@ -339,7 +339,7 @@ class Protector:
     def accepts(self, X: Embeddings) -> npt.NDArray[np.bool_]:
         """Return a mask (N,) of the rows of ``X`` (N, n), finite, that `protect` accepts.
 
-        `protect` refuses rows longer than those of the fit and rows that the mechanism rejects: for some methods zeros,
+        `protect` refuses rows longer than the fit's and rows that the mechanism rejects: for some methods zeros,
         or norms other than 1.
         """
         limit = self._norm_limit
@@ -363,7 +363,7 @@ class Protector:
     def rescaled(self, factor: float) -> Protector:
         """Return this protector with ``factor`` times the noise (ε/factor, or σ·factor) and the same map.
 
-        Its vectors are comparable with those of this one. Its report omits the measurements of the fit.
+        Its vectors are comparable with this one's. Its report omits the measurements of the fit.
 
         Raises:
             InvalidInputError: the method's noise has no scale (shuffle, textcrafter, methods that rewrite texts).
@@ -385,7 +385,7 @@ class Protector:
         return lambda X, rng: self.protect(X, rng, rewritten=True)
 
     def released_noise_covariance(self) -> Matrix:
-        """Return the noise covariance of released vectors, T S Tᵀ, without that of rounding steps."""
+        """Return the noise covariance of released vectors, T S Tᵀ, without rounding noise."""
         S: Matrix = self.mechanism.noise_covariance()
         if self.map is not None:
             T = self.map.down if self.output == "reduced" else self.map.matrix
@@ -421,7 +421,7 @@ class Protector:
         return self.protect(X, rng, noise=noise, ids=ids, key=key, texts=known, ledger=ledger, rewritten=True)
 
     def seen(self, texts: Texts) -> list[str]:
-        """Return the texts that the encoder sees: those of `rewrite` with a text stage, else the same."""
+        """Return the texts that the encoder sees: rewritten with a text stage, else the same."""
         texts = check_texts(texts, owner="Protector.encode", min_rows=0)
         return list(texts) if self.rewriter is None else self.rewriter.rewrite(texts)
 

@@ -86,7 +86,7 @@ def unpack(data: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
 @dataclass(frozen=True, eq=False)
 class FitSettings:
-    """The settings by which a protector can be fitted again, beside those that it contains itself.
+    """The settings by which a protector can be fitted again, except the ones that it contains itself.
 
     Attributes:
         map: ``none``, ``wiener``, or the method's ``own map``.

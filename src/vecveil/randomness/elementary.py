@@ -154,7 +154,7 @@ def gammas(words: Words, first: int, tries: int, shape: float) -> Vector:
 def row_dots(X: Embeddings, Y: Embeddings) -> Vector:
     """Return the inner products of rows, summed in eight interleaved lanes and then pairwise."""
     rows, n = X.shape
-    # The lanes and their order are those of the C kernel's vector registers: equal bits.
+    # The lanes and their order match the C kernel's vector registers: equal bits.
     products = np.zeros((rows, -(-n // 8) * 8))
     np.multiply(X, Y, out=products[:, :n])
     lane = np.zeros((rows, 8))
@@ -194,7 +194,7 @@ def release(
         y = np.rint((x + scaled) * (1.0 / step)) * step
         released = y.astype(X.dtype)
         # The grid is 2⁻¹⁶ of the noise: beyond 2⁵² steps the spacing of doubles exceeds the grid, and beyond 2⁴⁰
-        # that of floats exceeds the noise itself.
+        # the rounding of floats exceeds the noise itself.
         limit = min(float(np.finfo(X.dtype).max), 2.0 ** (52 if X.dtype == np.float64 else 40) * step)
         finite = bool((np.abs(y) <= limit).all())
     return released, finite

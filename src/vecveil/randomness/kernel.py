@@ -9,7 +9,7 @@ noise:
 - a seed or a NumPy generator: repeatable and insecure, since the seed suffices to remove the noise;
 - a secret key and each item's identity (`vecveil.randomness.keyed`): the same item always gets the same words.
 
-The compiled arithmetic and that of `vecveil.randomness.elementary` give the same bits
+The compiled arithmetic and `vecveil.randomness.elementary` give the same bits
 (`tests/unit/randomness/test_kernel.py`); the compiled form is several times faster and releases the interpreter lock,
 so threads help.
 """
@@ -247,7 +247,7 @@ class WordStream:
     ) -> bool:
         """Write the rows of ``X`` with a fresh normal vector each to ``out``; return whether all are finite.
 
-        ``factors`` reads the ``more_blocks`` counter blocks after those of the normals.
+        ``factors`` reads the ``more_blocks`` counter blocks after the blocks of the normals.
         """
         n = X.shape[1]
         blocks = (n + 1) // 2 + more_blocks

@@ -54,7 +54,7 @@ class NoiseKey:
     """One secret key and its id. Its repr shows the id alone; it cannot be pickled or copied.
 
     Args:
-        key_id: name of the key, recorded beside releases; not secret.
+        key_id: name of the key, recorded with releases; not secret.
         secret: at least 32 bytes from a cryptographic generator.
     """
 
@@ -338,7 +338,7 @@ def text_digests(texts: Sequence[str], X: Embeddings, encoder_fingerprint: str) 
 
     Unlike a row's digest it rarely changes with the last bits of an encoder's arithmetic, which vary from
     batch to batch. The rounded vector (64 steps to a row's root mean square) separates vectors of one text that
-    differ by more, such as those of a different precision or scale: under equal noise their difference would be
+    differ by more, such as releases of a different precision or scale: under equal noise their difference would be
     visible and reveal the text.
     """
     head = hashlib.sha256(b"text" + encoder_fingerprint.encode()).digest()
@@ -361,7 +361,7 @@ def keyed_stream(key: NoiseKey, ids: Sequence[bytes], digests: Iterable[bytes], 
     """Return the stream of the items.
 
     ``ids`` come from `check_ids`, ``digests`` from `row_digests` or `text_digests`, one for each id;
-    ``fingerprint`` is that of everything that determines a release, `Protector.fingerprint`.
+    ``fingerprint`` covers everything that determines a release: `Protector.fingerprint`.
     """
     secret = key.secret_for_noise()
     cipher = key.cipher_for_noise()

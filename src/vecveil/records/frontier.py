@@ -55,7 +55,7 @@ class AuditedLeak(Record, frozen=True):
 
 
 class Kept(Record, frozen=True):
-    """A utility as a share of that of clean vectors, with its 95 % interval.
+    """A utility as a share of the clean vectors' utility, with its 95 % interval.
 
     Attributes:
         candidates: rows that are ranked exactly; 0 ranks by the protected vectors alone.
@@ -236,7 +236,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
     def candidate(self) -> FrontierPoint | None:
         """The point of least leak that keeps 98 % of search (any, where search was not measured), if below the ceiling.
 
-        The leaks are those of the table, which an audit exceeds.
+        The leaks are the table's, which an audit exceeds.
         """
         limit = self.chance_listed + self.ceiling * max(0.0, self.clean_listed.value - self.chance_listed)
         measured = any(point.search() is not None for point in self.points)

@@ -118,7 +118,7 @@ class Verdict:
         words: that grade, with what it is about.
         sentence: the verdict in one sentence, with what other families find that protection hardly changes.
         chance, clean: its position to chance and to clean vectors; empty if it has no such figure.
-        besides: other token-inference figures above chance, if that of ``worst`` is not.
+        besides: other token-inference figures above chance, if ``worst`` is not.
         others: the other families, each in its own metric.
         caveats: codes of the reservations, the gravest first.
         utility: lowest and highest utility relative to clean, if any was measured.
@@ -436,7 +436,7 @@ def check_gate(
     Args:
         above: largest share of the words that the worst attack may recover.
         baseline: an earlier audit of the same concept.
-        worse_by: share by which a main figure may exceed that of the baseline. Of each family and metric the highest
+        worse_by: share by which a main figure may exceed the baseline's. Of each family and metric the highest
             figures are compared. Outside token inference, where few texts are judged, the interval must also lie above
             the earlier figure. A family that the baseline has and this audit lacks fails.
     """

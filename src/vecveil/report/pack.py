@@ -73,7 +73,7 @@ def write_pack(
     write_json(paths["pack.json"], content)
     write_audit_html(audit, paths["audit.html"])
     attacked = {attack.family for attack in audit.attacks}
-    # One reason for a family: that of its first attack.
+    # One reason for a family: its first attack's.
     reasons = {each.family: each.reason for each in reversed(audit.skipped) if each.family not in attacked}
     page = render(
         "pack.html",

@@ -27,9 +27,9 @@ def render(
 ) -> str:
     """Return the document of a template in ``folder`` or ``report/templates``, whose suffix names the format.
 
-    ``escape`` is that of a format other than HTML, Markdown and plain text.
+    ``escape`` escapes texts of a format other than HTML, Markdown and plain text.
 
-    An HTML page has the style sheet of all pages, and that of its own name where there is one.
+    An HTML page has the style sheet of all pages, and the one of its own name where there is one.
     """
     name, _, form = template.rpartition(".")
     source = environment(form, folder, escape).get_template(template)
@@ -74,7 +74,7 @@ def _source(name: str, folder: Path | None = None) -> str:
 def environment(form: str, folder: Path | None = None, escape: Callable[[str], str] | None = None) -> Environment:
     """Return the Jinja2 environment of a format: ``html``, ``md``, ``txt``, or another one with its ``escape``.
 
-    Templates in ``folder`` go before those of the package.
+    Templates in ``folder`` go before the package's.
     """
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined

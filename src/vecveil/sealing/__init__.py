@@ -1,6 +1,6 @@
 """Sealed search: the store proposes candidates by protected vectors, the key's holder ranks the exact ones.
 
-Beside each protected vector the database contains a sealed blob: the exact vector of the original text and, if
+With each protected vector the database stores a sealed blob: the exact vector of the original text and, if
 wanted, the text and its metadata, encrypted. A database, its operator and its backups read ciphertext and
 protected vectors only; see docs/sealed-search.md for what they can still see and do.
 """

@@ -179,7 +179,7 @@ def encode_payload(
     data = body.encode("utf-8", "surrogatepass")
     if compress:
         data = zlib.compress(data)
-    # Padding comes last: the length of compressed text tells about its content.
+    # Padding comes last: the length of compressed text reveals something of its content.
     return framed(data).ljust(padded_length(len(data) + 4, padding), b"\0")
 
 

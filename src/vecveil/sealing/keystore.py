@@ -195,7 +195,7 @@ class DataKey:
 class CollectionKeys:
     """The data keys of one collection, the current one first, its filter fields, and the encoder of its sealed vectors.
 
-    A key also tells the protector of its rows' candidate vectors. Protector and encoder are fingerprints, if noted.
+    A key also records the protector of its rows' candidate vectors. Protector and encoder are fingerprints, if noted.
     """
 
     uuid: uuid.UUID
@@ -392,14 +392,14 @@ class KeyStore:
         """Make a new data key current, wrapped under the current master key; older keys still open their blobs.
 
         Args:
-            protector: fingerprint of the protector of the rows to come; None keeps that of the current key.
+            protector: fingerprint of the protector of the rows to come; None keeps the current key's.
         """
         with self._changing() as record:
             entry = self._entry(collection, record)
             for key_id, secret in self._unwrapped_bytes(entry).items():  # older keys move to the current master key
                 entry["keys"][key_id]["wrapped"] = self._wrapped(secret, entry["uuid"], key_id)
                 if protector is not None:
-                    entry["keys"][key_id].setdefault("protector", "unknown")  # another than that of the rows to come
+                    entry["keys"][key_id].setdefault("protector", "unknown")  # not the protector of the rows to come
             self._new_key(entry, protector)
         self._reserved.pop(collection, None)
         return self.read(collection)

@@ -48,7 +48,7 @@ _OWNER = "SealedIndex"
 _RECORD = "vecveil"
 _GROUP_ROWS, _GROUP_BYTES = (8, 2048), 1 << 18  # small: a hit opens the texts of its row group
 _LEAST = {"id": 256, "text": 1024, "metadata": 256}  # bytes of a column of texts in a row group
-_SPARE = 1.25  # bytes of a row group, of those of as many average rows
+_SPARE = 1.25  # bytes of a row group, per bytes of as many average rows
 _LEAST_RECORD = 1024
 _PAGE_BYTES = 1 << 30  # one page a column and row group
 Positions = npt.NDArray[np.int64]
@@ -544,7 +544,7 @@ class ProviderKeys:
 
 
 class KeySource:
-    """What the user gave as ``key``: opens the keys of an existing index, or makes those of a new one.
+    """What the user gave as ``key``: opens the keys of an existing index, or makes the keys of a new one.
 
     Args:
         name: under which a `KeyStore` notes a new index.

@@ -316,7 +316,7 @@ class ProtectedCollection:
             # Before the rows: an interrupted add leaves rows that do not open, rather than a replay that does.
             self._generations.update(zip(ids, numbers, strict=True))
         if self._blobs is not None:
-            # Before the rows: a search never meets a row without its blob. But never beside the vector of an older
+            # Before the rows: a search never meets a row without its blob. But never with the vector of an older
             # text, which an interrupted add would leave there and the next one take for this text's.
             changed = [ids[i] for i in drawn if ids[i] in self._blobs]
             if changed:
@@ -573,9 +573,10 @@ class ProtectedCollection:
     ) -> int:
         """Draw every protected vector anew with ``protector``, from the sealed originals; return the number of rows.
 
-        The rows are sealed under a new data key at the same time, which tells them from the rows still to do: after
-        an interruption call it again. Until it ends, other readers and writers get an error. The database may keep
-        the older vectors, which stay as readable as they were, and two draws of one vector give away more than one.
+        The rows are sealed under a new data key at the same time, which distinguishes them from the rows still to do:
+        after an interruption call it again. Until it ends, other readers and writers get an error. The database may
+        keep the older vectors, which stay as readable as they were, and two draws of one vector give away more than
+        one.
 
         Args:
             protector: fitted for the same encoder and released dimension.
@@ -857,7 +858,7 @@ def sealed_name(
 
 
 def _placed(rows: int, kept: list[int], X: Embeddings, drawn: list[int], draw: Callable[[], Embeddings]) -> Embeddings:
-    """Return the rows ``X`` at ``kept`` and those of ``draw`` at ``drawn``, in one array."""
+    """Return the rows ``X`` at ``kept`` and the rows ``draw`` at ``drawn``, in one array."""
     new = draw() if drawn else X
     placed = np.empty((rows, new.shape[1]), np.float32)
     if kept:

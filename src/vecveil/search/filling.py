@@ -256,7 +256,7 @@ def _copy(
 
 
 def _equal(stored: Unsealed, rows: Batch | Sample) -> list[int]:
-    """Return the positions of the rows of ``stored`` that equal those of ``rows``, in the same order."""
+    """Return the positions of the rows of ``stored`` that equal ``rows``, in the same order."""
     if len(stored.ids) != len(rows):
         return []
     close = np.ones(len(rows), np.bool_)

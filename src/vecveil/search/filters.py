@@ -41,7 +41,7 @@ _STORED_ONLY = ("_node_content", "_haystack_document")
 
 
 def check_where(where: Where, owner: str, depth: int = 0) -> None:
-    """Raise for a filter that `MetadataTable.mask` cannot evaluate; ``depth`` is that of the joins around it."""
+    """Raise for a filter that `MetadataTable.mask` cannot evaluate; ``depth`` counts the joins around it."""
     if isinstance(where, pc.Expression):
         return
     if not isinstance(where, Mapping) or not all(isinstance(name, str) for name in where):
@@ -149,7 +149,7 @@ class MetadataTable:
             rows, column = self._columns[key]
             try:
                 matching = comparison(column, pa.scalar(value))
-            except (pa.ArrowInvalid, OverflowError):  # an integer beyond 64 bits, or beside fractions
+            except (pa.ArrowInvalid, OverflowError):  # an integer beyond 64 bits, or mixed with fractions
                 matching = comparison(column.cast(pa.float64(), safe=False), float(value))
             mask[rows[matching.to_numpy(zero_copy_only=False)]] = True
         return mask
@@ -258,7 +258,7 @@ def _is_value(value: Any) -> bool:
 def _array(values: list[Any]) -> Any:
     try:
         return pa.array(values)
-    except (pa.ArrowInvalid, OverflowError):  # integers beyond 64 bits, or integers beside fractions
+    except (pa.ArrowInvalid, OverflowError):  # integers beyond 64 bits, or integers mixed with fractions
         return pa.array(list(map(_as_float, values)))
 
 

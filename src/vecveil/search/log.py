@@ -151,8 +151,8 @@ class SegmentLog:
         """Write one segment; return when it is durable.
 
         Args:
-            columns: returns the Arrow columns of the rows for a dimension; those of the version are added here.
-            n: dimension of the rows; None for deletions, which take that of the index.
+            columns: returns the Arrow columns of the rows for a dimension; the version's columns are added here.
+            n: dimension of the rows; None for deletions, which take the index's.
             encoder: the one that was `encoder` when the vectors were made.
         """
         with self._changing:

@@ -199,7 +199,7 @@ def difference_shape(
     """Return the diagonal shape Σ_ii ∝ Δ_i, with ``floor`` times the mean of Δ added to each.
 
     The floor is a privacy parameter: λ_min(Σ) is at least floor/(1 + floor), and the guarantee against Euclidean
-    neighbours ε/√λ_min(Σ). The other arguments are those of `difference_sensitivity`.
+    neighbours ε/√λ_min(Σ). Other arguments as for `difference_sensitivity`.
     """
     weights = difference_sensitivity(positive, negative, over=over)
     return relative_diagonal(weights, floor=floor, owner="difference_shape", param="negative")

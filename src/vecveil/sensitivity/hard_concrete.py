@@ -47,7 +47,7 @@ def l0_penalty(log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = 
     """Return the expected share of active gates, the mean of P(m > 0) = sigmoid(log α - β log(-γ/ξ)).
 
     SPARSE's Eq. 4 prints it with a minus sign. Minimising that would reward active gates, against the text
-    around it ("to enforce sparsity"); the sign here is that of Louizos et al. 2018, Eq. 12.
+    around it ("to enforce sparsity"); the sign here follows Louizos et al. 2018, Eq. 12.
     """
     return float(np.mean(expit(log_alpha - beta * np.log(-gamma / xi))))
 
@@ -380,7 +380,7 @@ class MaskTrainer:
             torch.mm(delta, self.weights[layer], out=before)
             # ReLU's slope is the sign of its output, which is not needed again.
             delta = before.mul_(hidden[layer].sign_())
-        # G = dHᵀX of the first layer gives both the gradient of W and that of the mask.
+        # G = dHᵀX of the first layer gives the gradients of both W and the mask.
         torch.mm(delta.t(), X, out=self._moment)
         torch.sum(delta, 0, out=self.bias_grads[0])
         torch.mul(self._moment, mask, out=self.weight_grads[0])

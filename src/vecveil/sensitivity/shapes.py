@@ -371,7 +371,7 @@ class LinearMap:
         """
         # float64 also for float32 rows: products of 22-bit entries and grid values fit its 53 bits.
         # Always in two steps: one product with T leaves rounding errors outside the kept directions,
-        # and a linear reader recovers the erased part from them.
+        # and a linear attacker recovers the erased part from them.
         reduced_rows = X.astype(np.float64, copy=False) @ self.down.T
         if self.step:
             reduced_rows = np.rint(reduced_rows / self.step) * self.step

@@ -3,7 +3,7 @@
 An oblique erasure removes the concept's directions. After linear erasure (Belrose et al. 2023, LEACE) no linear
 attacker on the erased labels beats chance on the fitted sample. The rest is non-linear and lies mostly in directions of
 low variance: truncation removes these, and flattening evens out the others, which regains utility. The directions that
-a non-linear attacker uses can be erased after those of the labels.
+a non-linear attacker uses can be erased after the labels' directions.
 
 Transplanted pairs can be added: Φ(t⁻) + Φ(s⁺) − Φ(s⁻), at the norm of Φ(s⁺), stands for text t with the concept
 words of s. Texts hold each word in few contexts; an erasure fitted on those leaves the word's effect in other
@@ -243,7 +243,7 @@ class ConceptDirections:
         strengths: (n,) eigenvalues, descending: the share of variance that the concept explains. After
             `followed_by` the later ones are in a different order.
         K: covariance that defines the metric.
-        spared: number of last directions, those of a task, which are never erased. Their strengths are what
+        spared: number of last directions, which a task needs and which are never erased. Their strengths are what
             they hold of the concept.
     """
 
@@ -289,12 +289,12 @@ class ConceptDirections:
         return float(self.strengths[count:].sum()) / total if total > 0 else 0.0
 
     def followed_by(self, gradients: Matrix, *, after: int) -> ConceptDirections:
-        """Return the ``after`` strongest directions, then those along which a reader's answer changes most.
+        """Return the ``after`` strongest directions, then those along which an attacker's answer changes most.
 
         In coordinates c with x = K V c, whose covariance is I, a gradient g becomes VᵀKg: the later directions
         are rotated to the eigenvectors of (KV)ᵀ G (KV) among them, largest first. The i-th eigenvalue is the
-        variance that a first-order reader gets from direction i, so erasing the first k removes most.
-        ``gradients`` is G (n, n), the mean outer product of the reader's gradients, in the space of ``K``.
+        variance that a first-order attacker gets from direction i, so erasing the first k removes most.
+        ``gradients`` is G (n, n), the mean outer product of the attacker's gradients, in the space of ``K``.
         """
         end = len(self.K) - self.spared
         later = self.vectors[:, after:end]
@@ -570,16 +570,16 @@ def standard_error(share: float, labels: npt.NDArray[Any]) -> float:
 READER_ROWS = 2500
 GRADIENT_ROWS = 800
 READER_NOISE = 0.2
-"""Noise-to-signal ratio of the releases that the reader learns from: without noise it would use directions
+"""Noise-to-signal ratio of the releases that the attacker learns from: without noise it would use directions
 that any release drowns in noise."""
 SHARPNESS, PENALTY = 1.5, 0.3
 """Kernel rate in units of 1/median distance, and ridge."""
 COMPONENTS = 40
-"""Leading singular directions of the reader's weights: hundreds of labels depend on few combinations."""
+"""Leading singular directions of the attacker's weights: hundreds of labels depend on few combinations."""
 
 
 def gradient_moment(Y: Embeddings, L: npt.NDArray[Any]) -> Matrix:
-    """Return G = mean over rows of Σ_v ∇f_v ∇f_vᵀ, (m, m) float64, f the kernel reader of labels ``L`` (N, V).
+    """Return G = mean over rows of Σ_v ∇f_v ∇f_vᵀ, (m, m) float64, f the kernel attacker of labels ``L`` (N, V).
 
     f_v(y) = Σ_i c_iv k(y, y_i) with k(y, y′) = exp(−1.5 ‖y − y′‖²/median), so with ρ = 1.5/median
     ∇f_v(y) = −2ρ Σ_i c_iv k(y, y_i)(y − y_i). Gradients are taken at the first `GRADIENT_ROWS` rows, along the first
@@ -616,9 +616,9 @@ def gradient_moment(Y: Embeddings, L: npt.NDArray[Any]) -> Matrix:
 
 
 def reader_gradients(X: Embeddings, L: npt.NDArray[Any], linear: LinearMap, *, seed: int) -> Matrix:
-    """Return TᵀGT (n, n): `gradient_moment` of a reader of releases of ``X`` through T, in the space of ``X``.
+    """Return TᵀGT (n, n): `gradient_moment` of an attacker of releases of ``X`` through T, in the space of ``X``.
 
-    The gradient of f(Tx) with respect to x is Tᵀ∇f. The reader learns labels ``L`` (N, V) from 2,500 rows of ``X``,
+    The gradient of f(Tx) with respect to x is Tᵀ∇f. The attacker learns labels ``L`` (N, V) from 2,500 rows of ``X``,
     drawn with ``seed`` and released with some noise.
     """
     rng = np.random.default_rng(seed)

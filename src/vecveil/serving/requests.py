@@ -179,7 +179,7 @@ async def read_body(
 
 @dataclass(frozen=True, repr=False)
 class Sealing:
-    """Sealed rows that a client requests beside protected vectors: the fields of the request of these names."""
+    """Sealed rows that a client requests with protected vectors: the fields of the request of these names."""
 
     collection: str
     ids: list[str]

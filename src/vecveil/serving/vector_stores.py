@@ -327,7 +327,7 @@ def open_index(name: str, location: str, sealer: Sealer, upstream: Upstream, enc
     """Return the index at ``location``, loaded with the metadata that filters read; see `check_index`.
 
     Args:
-        encoder: encoder behind ``upstream``, whose fingerprint is compared with that of the index.
+        encoder: encoder behind ``upstream``, whose fingerprint is compared with the index's.
 
     Raises:
         StoreError: the storage does not answer.

@@ -87,7 +87,7 @@ class StoreApart(VectorStore):
             yield names
 
     def beside(self) -> Iterator[tuple[str, list[Any]]]:
-        """Yield name and rows of the tables beside the collection, in parts."""
+        """Yield name and rows of the other tables of the database, in parts."""
         number = next(self._numbers)
         while (part := self._request("beside", number)) is not None:
             yield part[0], part[1]

@@ -17,14 +17,14 @@ from vecveil.stores.store import Batch, VectorStore
 from vecveil.types import Embeddings
 
 _BATCH = 1000
-_TOKENS = 64  # filter tokens of a field that an audit tells apart
+_TOKENS = 64  # filter tokens of a field that an audit distinguishes
 
 
 def visible_rows(database: VectorStore, ids: Sequence[str]) -> tuple[Embeddings, Embeddings | None]:
     """Return what a store shows of the rows ``ids``, for `vecveil.audit_store`.
 
     Returns:
-        The vectors (N, m), and beside them (N, q) the length of each sealed blob in bytes and a column of zeros and
+        The vectors (N, m), and (N, q): the length of each sealed blob in bytes and a column of zeros and
         ones for each of the most frequent filter tokens; None for rows without blobs.
     """
     batch = Batch.joined([database.read(ids[i : i + _BATCH]) for i in range(0, len(ids), _BATCH)])
@@ -69,7 +69,7 @@ def visible_queries(
     """Release each query, send it, and return what ``database`` sees of it, for `vecveil.audit_store`.
 
     Returns:
-        The released vectors (N, m), and beside each the mean vector of the rows that it fetched (N, m). Both are
+        The released vectors (N, m), and the mean vector of the rows that each fetched (N, m). Both are
         means over equal queries, whose noise averages out.
     """
     candidates = candidates or fitted_candidates(policy.protector)

@@ -1,6 +1,6 @@
 """FAISS: index files, and folders that LangChain saved, as a source of scan and migrate.
 
-LangChain keeps the text and metadata of each row in a pickle beside the index: ``index.faiss`` and ``index.pkl``. The
+LangChain keeps the text and metadata of each row in a pickle next to the index: ``index.faiss`` and ``index.pkl``. The
 pickle is read as data: its objects become plain values, and no class or function that it names is imported or called.
 """
 
@@ -28,7 +28,7 @@ _LARGEST_ROW = 100_000  # values in the metadata of a row; references in a pickl
 class FaissStore(DatabaseStore):
     """One index file, or a folder with one; it is only read.
 
-    Ids are those of LangChain's pickle, else those of an ``IndexIDMap``, else row numbers. Fields are LangChain's
+    Ids come from LangChain's pickle, else from an ``IndexIDMap``, else from row numbers. Fields are LangChain's
     metadata, and the text as ``NAME.pkl:page_content``.
     """
 

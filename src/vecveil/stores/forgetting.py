@@ -167,7 +167,7 @@ def forget(
         generations: the numbers by id of a `ProtectedCollection`. They open its blobs, and are raised for ``ids``, so
             that the database cannot return a deleted row.
         cache: folder of the embedding cache (`vecveil.encoders.cache.default_cache_folder`); its entries are found by
-            text: those of sealed rows, of readable rows where no ``sealer`` is given, and ``texts``.
+            text: the texts of sealed rows, of readable rows where no ``sealer`` is given, and ``texts``.
         ledger: counted and left as it is; see `TOMBSTONES`.
         compact (True): let the database overwrite what it keeps of deleted rows, which may rewrite the collection.
         batch (1000): rows per read.
@@ -273,7 +273,7 @@ class _Forgetting:
             for key, fields in zip(_keys(rows.ids), rows.fields, strict=True):
                 strings = [text for name, text in leaves(fields) if isinstance(text, str) and name != SEALED_FIELD]
                 self.sealed = self.sealed or SEALED_FIELD in fields
-                # Strings beside a blob are not its text, and the database may have put another row's there.
+                # Strings stored with a blob are not its text, and the database may have put another row's there.
                 if strings and self.sealer is None and SEALED_FIELD not in fields:
                     self.readable += strings
                 else:

@@ -175,7 +175,7 @@ def short_name(location: str) -> str:
 
 
 def default_state_file(location: str) -> Path:
-    """Return the default state file of a migration: beside a local destination, else in the current folder."""
+    """Return the default state file of a migration: next to a local destination, else in the current folder."""
     kind, where, collection = _parts(location)
     if is_local(location):
         path = Path(os.path.realpath(where))

@@ -60,7 +60,7 @@ class MigrationOptions:
         keep_text: copy text fields.
         keep: fields to copy regardless of their content.
         drop: fields to leave out.
-        seal: write a sealed blob of the exact vector and all fields but dropped ones beside each protected vector,
+        seal: write a sealed blob of the exact vector and all fields but dropped ones with each protected vector,
             and copy the fields of ``keep`` only.
         filter_fields: fields of single values to write a token for, with ``seal`` only; see `ProtectedCollection`.
         skip_bad: skip rows without a finite vector of the right dimension and rows that the protector refuses or does
@@ -111,7 +111,7 @@ class SourceCheck:
 class MigrationState(
     Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="schema", tag="vecveil.migration/1"
 ):
-    """Progress of a migration, saved beside the destination. It contains no text, vector or key.
+    """Progress of a migration, saved next to the destination. It contains no text, vector or key.
 
     Attributes:
         source, dest: public names of the stores.

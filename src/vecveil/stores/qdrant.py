@@ -95,7 +95,7 @@ class QdrantStore(DatabaseStore):
         return self._connected if self._remote else _local[self._where][0]
 
     def _reader(self) -> Any:
-        """Return a client whose vectors are those of the folder, the same in every process."""
+        """Return a client whose vectors equal the folder's, in every process."""
         client = self._client()
         if self._where in _stale:
             _stale.discard(self._where)

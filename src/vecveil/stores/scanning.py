@@ -515,7 +515,7 @@ class Survey:
 
 
 def survey_beside(store: VectorStore) -> tuple[Field, ...]:
-    """Return the columns of tables beside the collection with texts, vectors or personal data, as TABLE.COLUMN."""
+    """Return the columns of the database's other tables with texts, vectors or personal data, as TABLE.COLUMN."""
     tallies: dict[str, FieldTally] = {}
     for name, rows in store.beside():
         tallies.setdefault(name, FieldTally()).add(rows)
@@ -604,7 +604,7 @@ class Scan:
         info: the store's description.
         survey: counts over all rows read.
         sample: random rows with their fields; in memory only.
-        beside: columns of texts and personal data in tables beside the collection.
+        beside: columns of texts and personal data in the database's other tables.
         complete: all rows were read.
         seed: seed of the sample.
     """

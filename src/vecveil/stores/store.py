@@ -45,7 +45,7 @@ class Batch:
     """As text; numbers in decimal."""
     vectors: npt.NDArray[np.float32]
     fields: tuple[Mapping[str, Any], ...]
-    """Values beside each vector by name: metadata, payload, text."""
+    """Values stored with each vector by name: metadata, payload, text."""
     cursor: str = ""
     """Opaque position behind these rows, from which `VectorStore.batches` continues."""
 
@@ -94,7 +94,8 @@ class StoreInfo:
 
 
 class Match(NamedTuple):
-    """One hit of a search: the database's id and distance (smaller is nearer), and the values beside the vector."""
+    """One hit of a search: the database's id and distance (smaller is nearer), and the values stored with the
+    vector."""
 
     id: Any
     distance: float

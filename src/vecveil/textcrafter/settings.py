@@ -33,7 +33,7 @@ class PolicySettings:
         cluster: c is the ``nearest`` centroid to e, or one ``fixed`` for all: the one with the least p.
         baseline_scale, baseline_offset: a and c of the baseline b = a · R(e) + c. ``normalise_advantage`` subtracts
             a mean that contains the offset, so the offset then has no effect.
-        entropy: weight ≥ 0 of the entropy of N(μ, σ²) beside the objective.
+        entropy: weight ≥ 0 of the entropy of N(μ, σ²), added to the objective.
         normalise_advantage: scale the advantages of a batch to mean 0 and deviation 1.
         direction: log π(d | e) does not depend on v, so the policy gradient alone leaves its branch as initialised:
             ``untrained``, the literal reading, whose loss is −E[(R − b) log π(d | e)], R − b held fixed. ``learnt``

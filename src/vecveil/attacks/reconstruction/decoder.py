@@ -53,7 +53,7 @@ _PENALTY = 1e-3  # of a row's weight: standardised coordinates have variance 1
 _VARIANCE_FLOOR = 0.02
 _SHRINK = 10.0  # texts that a token's mean is shrunk to zero with
 _STEADY = 200.0  # texts from which a token has full weight when directions are chosen
-_NORM = 0.3  # mean norm of a token's row, that of a fresh embedding
+_NORM = 0.3  # mean norm of a token's row, as in a fresh embedding
 _GAINS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 _JUDGED = 1000  # texts that the gain is chosen on
 
@@ -332,7 +332,7 @@ class DecoderPlan:
     """Sizes and training of a decoder.
 
     Attributes:
-        shape: Sizes; those of the language model are not used if ``model`` is given.
+        shape: Sizes; the language model's sizes are not used if ``model`` is given.
         vocabulary: Most tokens of a tokeniser trained with it.
         model: A pretrained causal language model: a hub's name or a folder. None trains a GPT-2 from scratch.
     """
@@ -430,7 +430,7 @@ class DecoderAttack(ReconstructionAttack):
 
     Args:
         preset: ``"small"``, ``"medium"`` or ``"paper"``.
-        options: ``device`` (``"auto"`` takes CUDA where there is one, else the CPU), those of `Judging`, and
+        options: ``device`` (``"auto"`` takes CUDA where there is one, else the CPU), the options of `Judging`, and
             any value of the preset: ``layers``, ``width``, ``heads``, ``prefix``, ``hidden``, ``hint``,
             ``max_tokens``, ``vocabulary``, ``model``, ``epochs``, ``batch``, ``learning_rate``,
             ``warmup_share``, ``patience``, ``clip``, ``weight_decay``, ``precision``, ``seconds``,

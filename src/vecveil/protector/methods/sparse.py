@@ -22,7 +22,7 @@ from vecveil.validation import check_count, check_positive
 
 @dataclass(frozen=True, kw_only=True)
 class SparseOptions(MaskOptions):
-    """Options of ``sparse``: those of its mask, and these.
+    """Options of ``sparse``: its mask's, and these.
 
     Attributes:
         floor: least share of the noise in any dimension.

@@ -1,14 +1,14 @@
 """The ``subspace`` method: erase the concept's directions, keep the leading others, add isotropic Laplace noise.
 
 The method searches open settings on the user's own texts. An erasure hides more in the texts of its fit than in
-others, so the search measures settings across two folds: it fits the map on one fold, and a kernel reader
+others, so the search measures settings across two folds: it fits the map on one fold, and a kernel attacker
 (`vecveil.sensitivity.subspace`) learns and is judged on releases of the other. The noise of a setting is the
 largest at which the map of all texts reaches the target utility. No group of near-duplicates spans two folds.
 
-A list is never complete. So the maps of the folds treat a quarter of the concept's words as unlisted, while the reader
-looks for all words. Settings are equal if their leakage is within one standard error of the least. Among equal
+A list is never complete. So the maps of the folds treat a quarter of the concept's words as unlisted, while the
+attacker looks for all words. Settings are equal if their leakage is within one standard error of the least. Among equal
 settings the search takes the gentlest, which keeps most of the texts' nearest neighbours. The rest of the texts takes
-no part in the choice; there the fit measures what the reader recovers of listed and of unlisted words.
+no part in the choice; there the fit measures what the attacker recovers of listed and of unlisted words.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ PAIRS_RANKS = (0.6, 1.0)
 FOLDS = (0.4, 0.4, 0.2)
 """Shares of the texts: two folds of the search, and the texts that only report."""
 READER_ROWS, LEARNT_ROWS = 1000, 1600
-"""Rows of a fold that the search's reader uses, and that the reader of the rest learns from."""
+"""Rows of a fold that the search's attacker uses, and that the attacker of the rest learns from."""
 COPIES = 4
-"""Releases of each text that a reader learns from: attackers who know the protector draw as many as they like, and
-read more of settings with much noise on many directions than a reader of one release can."""
+"""Releases of each text that an attacker learns from: attackers who know the protector draw as many as they like, and
+recover more of settings with much noise on many directions than an attacker of one release can."""
 FEWEST_JUDGED = 20
 """Fewest texts with a word from which a report is made."""
 UNLISTED, FEWEST_LABELS = 0.25, 8
@@ -100,7 +100,7 @@ class SubspaceSetting:
         kept: m, number of released directions.
         flattening: p.
         pairs: True if pairs count besides token labels in the concept's covariance.
-        gradients: number of the k directions that come from a non-linear reader, trained after erasing the others.
+        gradients: number of the k directions that come from a non-linear attacker, trained after erasing the others.
     """
 
     rank: int
@@ -268,7 +268,7 @@ class MapFit:
         if transplants:
             pairs = data.sides("transplants", True)
             moments = transplanted_moments(*pairs, data.token_labels, data.background, seed=aim.seed)
-            # Transplants repeat the differences of real pairs, and a fold takes C from those of listed words alone.
+            # Transplants repeat the differences of real pairs, and a fold takes C from pairs of listed words alone.
             self.moments = replace(moments, C=data.moments.C, preserved=data.moments.preserved)
         self._directions: dict[bool, ConceptDirections] = {}
 
@@ -279,7 +279,7 @@ class MapFit:
         directions = self._directions[setting.pairs]
         kept = min(setting.kept, len(directions.K) - setting.rank)
         if setting.gradients:
-            # Train the reader after the first erasure, so that its gradients show what that leaves.
+            # Train the attacker after the first erasure, so that its gradients show what that leaves.
             first = setting.rank - setting.gradients
             before = subspace_map(directions, erased=first, kept=kept, flattening=setting.flattening)
             moment = reader_gradients(*_evidence(self.data), before, seed=self.aim.seed)
@@ -366,7 +366,7 @@ class SubspaceSearch:
         self.unlisted = np.arange(0)
         if data.token_labels is not None and data.negative is not None:
             self.unlisted = _left_out(data.token_labels, rng)
-        # The texts of one fold fit a map; those of the other read its releases.
+        # The texts of one fold fit a map; the other fold's attacker learns from its releases.
         folds = [_fold(data, rows, self.unlisted) for rows in (first, second)]
         self._fits = [MapFit(fold, self.aim, transplants=whole.transplants) for fold in folds]
         self._read = second, first
@@ -416,7 +416,7 @@ class SubspaceSearch:
         return best_of(list(second_settings(n, best, fixed)), "Choosing kept directions") or best
 
     def reading(self, setting: SubspaceSetting) -> dict[str, Any]:
-        """Return what a reader recovers of listed and of unlisted words in texts that took no part in the choice.
+        """Return what an attacker recovers of listed and of unlisted words in texts that took no part in the choice.
 
         It reads the maps of the folds, which are fitted on fewer texts than the protector's. Empty without labels, or
         with too few texts.
@@ -449,7 +449,7 @@ class SubspaceSearch:
         return reading if "listed" in reading else {}
 
     def _reader(self, rows: Rows, groups: Groups) -> FoldReader:
-        """Return the reader of the texts of a fold."""
+        """Return the attacker of the texts of a fold."""
         X, labels = _evidence(self.data)
         # Kernel ridge costs N³: enough rows to rank settings, few enough for dozens of them.
         rows = rows[:READER_ROWS]
@@ -501,7 +501,7 @@ class SubspaceSearch:
         self.tried[setting] = row
 
     def _leakage(self, setting: SubspaceSetting, noise: float) -> float:
-        """Return the share of the labels that the readers recover; keep the number for each text in ``_hits``."""
+        """Return the share of the labels that the attackers recover; keep the number for each text in ``_hits``."""
         scored = [
             (reader.scores(fitted.draws(setting).at(noise)), reader.labels)
             for fitted, reader in zip(self._fits, self._readers, strict=True)
@@ -518,7 +518,7 @@ class SubspaceSearch:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FoldReader:
-    """A kernel reader that guesses each row's labels (N, V) from the releases of the other groups' rows."""
+    """A kernel attacker that guesses each row's labels (N, V) from the releases of the other groups' rows."""
 
     X: Embeddings
     labels: TokenLabels
@@ -596,7 +596,7 @@ def _ranked(tried: Mapping[SubspaceSetting, Mapping[str, Any]]) -> list[Subspace
 def _left_out(labels: TokenLabels, rng: np.random.Generator) -> Rows:
     """Return the columns of a random quarter of the words, or none of a handful.
 
-    Words that mostly occur together, such as those of a name, are left out together: a map that erases one of them
+    Words that mostly occur together, such as the words of a name, are left out together: a map that erases one of them
     erases the others, and a word outside the list would look better hidden than it is.
     """
     count = labels.shape[1]
@@ -620,8 +620,8 @@ def _parts(groups: Groups, rng: np.random.Generator) -> tuple[Groups, list[Rows]
     """Return the groups, the rows of the two folds and of the rest with no group in two parts, and 0.
 
     If one group would fill a fold, as all texts do in the space of some encoders, each row is a group, and the share
-    of the largest group is returned in place of 0: a reader that learns from other groups would find nothing there, and
-    all settings would look equal.
+    of the largest group is returned in place of 0: an attacker that learns from other groups would find nothing there,
+    and all settings would look equal.
     """
     largest = float(np.unique(groups, return_counts=True)[1].max()) / len(groups)
     parts = _parted(groups, rng)

@@ -64,7 +64,7 @@ class TextCrafterOptions(PolicySettings):
 
 @dataclass(frozen=True, eq=False)
 class TextCrafterSubspaceOptions(TextCrafterOptions):
-    """Options of ``textcrafter-subspace``: those of ``textcrafter``, and the number of erased directions."""
+    """Options of ``textcrafter-subspace``: options of ``textcrafter``, and the number of erased directions."""
 
     rank: int | None = None
 
@@ -164,7 +164,7 @@ def _sides(data: Data, further: Embeddings | None) -> tuple[Embeddings, Embeddin
 
 
 def _spread(draft: TextCrafter, X: Embeddings, seed: int) -> Matrix:
-    """Return the mean covariance of the perturbation given the vector: half that of two draws' difference."""
+    """Return the mean covariance of the perturbation given the vector: half the covariance of two draws' difference."""
     first, second = (draft.protect(X, rng=np.random.default_rng([seed, k])).astype(np.float64) for k in (1, 2))
     difference = first - second
     covariance: Matrix = difference.T @ difference / (2 * len(X))
