@@ -94,7 +94,7 @@ def fit(
         groups: N ids of texts that belong together (a document, a patient), one of which never is on both sides of a
             split of the texts with the concept; near-duplicates join their groups. A warning of the report says if a
             group is too large for that. None: near-duplicates stay together unless most texts are.
-        **options: the options of `fit_pairs`, those of the method, and the following ones of the texts.
+        **options: the options that `fit_pairs` lists, and the following ones of the texts.
 
     Options of the texts:
         min_texts (20): fewest texts that must contain the concept.
@@ -115,13 +115,6 @@ def fit(
             protector contains the name of the key, not the key.
         surrogates: members for ``surrogate``: ``"own"`` (what the detector finds in the texts), ``"faker"``, or
             lists by label.
-        preserve: one class for each text, see `fit_pairs`.
-        relabel: of textcrafter, ``"presidio"`` or any object with ``detect(texts)``: ordinary texts in which it detects
-            PII count as texts with the concept.
-        words (2,000), min_word_texts (5): of replace-random, the size of the vocabulary of replacements, and the fewest
-            texts that hold each.
-        members ("own"): of replace-semantic, ``"own"`` (of the texts), ``"faker"`` (made up, with ``locales`` and
-            ``count``), or lists by type.
 
     Raises:
         ConceptError: the concept matches nothing, too few texts, or leaves nothing of them.
@@ -167,7 +160,7 @@ def fit_pairs(
             `vecveil.concepts.mark_words` makes. ``subspace`` then hides words outside the list too, which it judges by
             their likeness to the listed ones; `fit` does so by itself.
         groups: (N,) ids of rows that belong together; None groups near-duplicates by cosine.
-        **options: the following ones, and those of the method.
+        **options: the following ones.
 
     Options of every method:
         method ("subspace"): a name of `vecveil.protector.METHODS`; ``vecveil methods`` lists them with their scales.
@@ -199,16 +192,9 @@ def fit_pairs(
         splits (1): number of variates per normal of the noise; more makes attacks on the noise's bits harder.
 
     Options of the methods:
-        subspace: ``rank`` (erased directions), ``kept``, ``flattening``, ``pairs``,
-            ``gradients`` (number of directions that a non-linear attacker chooses), ``transplants`` (fit on
-            transplanted texts too, see `vecveil.sensitivity.subspace`), ``preserve`` (classes of a task, one for
-            each positive, or for each positive and then each background row, None where unknown: nothing that
-            correlates with them is erased, so a classifier of them keeps its accuracy; what the classes tell of
-            the concept stays readable). covariance: ``floor``, ``shape``, ``rank``.
-            sparse: ``floor``, ``stability_seeds`` and the fields of `MaskOptions`. sparse-whitebox: ``floor``,
-            ``steps``, ``epochs``. textcrafter: ``checkpoint`` (folder for resuming training),
-            ``further_positive`` (more embeddings with the concept) and the fields of
-            `vecveil.textcrafter.PolicySettings` except the radius; textcrafter-subspace also ``rank``.
+        The fields of the classes in `vecveil.protector.methods`, which describe them: `subspace.SubspaceOptions`,
+        `noise.CovarianceOptions`, `sparse.SparseOptions`, `sparse.WhiteboxOptions`, `textcrafter.TextCrafterOptions`,
+        and, of `fit`, `text_level.RandomOptions` and `text_level.SemanticOptions`.
 
     Raises:
         CalibrationError: the target is out of reach, and the message names the best reachable value; or sealed search

@@ -567,7 +567,7 @@ class _Run:
         if not self.dest.normalises:
             return released
         stored = self.dest.read(ids).vectors
-        if wrong := int((~same_directions(released, stored)).sum()):
+        if wrong := int((~_near(released, stored, _DIRECTION)).sum()):
             raise StoreError(
                 f"`dest` stores {wrong:,} of the vectors with a different direction, perhaps in fewer bits. "
                 "Turn off quantisation of stored vectors.",
@@ -833,11 +833,6 @@ def is_clean(released: npt.NDArray[np.float32], clean: npt.NDArray[np.float32]) 
     """Return a mask (N,) of the rows with equal directions."""
     # Lengths do not count: encoders' vectors have norm 1, so a scaled clean vector is a clean vector.
     return _near(released, clean, _SAME)
-
-
-def same_directions(written: npt.NDArray[np.float32], stored: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-    """Return a mask (N,) of the rows whose direction the store kept."""
-    return _near(written, stored, _DIRECTION)
 
 
 def _near(A: npt.NDArray[np.float32], B: npt.NDArray[np.float32], tolerance: float) -> npt.NDArray[np.bool_]:

@@ -115,9 +115,11 @@ class SubspaceOptions:
     """Options of ``subspace``; the search finds what is None.
 
     Attributes:
-        rank, kept, flattening, pairs, gradients: of `SubspaceSetting`.
+        rank, kept, flattening, pairs, gradients: as in `SubspaceSetting`.
         transplants: fit on transplanted texts too, see `vecveil.sensitivity.subspace`.
-        preserve: classes of a task, one a row; nothing that correlates with them is erased.
+        preserve: classes of a task, None where unknown: one for each text of `fit`; of `fit_pairs` one for each
+            positive, or for each positive and then each background row. Nothing that correlates with them is erased,
+            so a classifier of them keeps its accuracy. What the classes reveal of the concept stays readable.
     """
 
     rank: int | None = None

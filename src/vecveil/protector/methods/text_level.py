@@ -44,7 +44,7 @@ SAMPLE = 1000
 
 @dataclass(frozen=True)
 class RandomOptions:
-    """Options of ``replace-random``: words to draw replacements from, and the fewest texts that hold each."""
+    """Options of ``replace-random``: words to draw replacements from, and the fewest texts that contain each."""
 
     words: int = 2000
     min_word_texts: int = 5

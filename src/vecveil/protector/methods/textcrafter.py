@@ -42,7 +42,8 @@ class TextCrafterOptions(PolicySettings):
     Attributes:
         checkpoint: folder for resuming training.
         further_positive: (K, n) more embeddings with the concept.
-        relabel: ``"presidio"`` or a detector by which `vecveil.fit` finds further texts with the concept.
+        relabel: of `vecveil.fit`: ``"presidio"`` or any object with ``detect(texts)``. Ordinary texts in which it
+            detects PII count as texts with the concept.
     """
 
     radius: float = field(init=False, default=1.0)
