@@ -38,6 +38,9 @@ def import_modules(names: Sequence[str]) -> None:
         except VecveilError:
             raise
         except Exception as error:
+            if name.endswith(".py") and not Path(name).exists():
+                text = f"File not found: {Path(name).name} (named by `modules`, relative to the current folder)."
+                raise DataFileError(text, param="modules") from None
             text = f"`modules`: importing {repr(name)[:80]} raised {type(error).__name__}."
             raise DataFileError(f"experiment: {text}", param="modules") from error
 

@@ -170,15 +170,15 @@ def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, 
     else:
         refuse_other_options(*taken, "skip_bad")
     opened(dest, seal_key, new=True).close()  # checks the key, before an encoder is loaded
-    encoder = index_encoder(options["encoder"], options["encoder_options"])
+    encoder, own = options["encoder"], options["encoder_options"]
     if of_table:
-        with opened(dest, seal_key, encoder, new=True) as index:
+        with opened(dest, seal_key, index_encoder(encoder, own), new=True) as index:
             encoded = reader.embedding_column is None
             note(f"{reader.rows:,} rows of {reader.name}; {'their texts are encoded' if encoded else 'with vectors'}.")
             batch = batch or (ENCODED_BATCH if encoded else BATCH)
             done = fill_from_table(reader, index, id_column=id_column, drop=drop, batch=batch)
     else:
-        with open_store(source) as store, opened(dest, seal_key, encoder, new=True) as index:
+        with open_store(source) as store, opened(dest, seal_key, index_encoder(encoder, own), new=True) as index:
             skip_bad = options["skip_bad"]
             done = fill(store, index, drop=drop, skip_bad=skip_bad, batch=batch or BATCH, on_checked=_index_plan)
     _copied(done, reader.name if of_table else short_name(source), dest, options["as_json"])

@@ -58,8 +58,8 @@ def opened(
     if not new and not index.exists():
         index.close()
         raise StoreError(
-            f"There is no sealed index at {short_name(location)}. Make it with `vecveil migrate SOURCE "
-            "sealed:FOLDER --seal-key FILE`.",
+            f"There is no sealed index at {short_name(location)}. Check the path, or make one with "
+            "`vecveil migrate SOURCE sealed:FOLDER --seal-key FILE`.",
             code="E-INDEX-MISSING",
             param="database",
         )

@@ -146,7 +146,10 @@ class NoiseKeys:
             said = (
                 f"Key file not found: {path.name}" if missing else f"Reading the key file {path.name} failed: {reason}"
             )
-            raise KeyFileError(f"{said} (`path`). Make one with `vecveil key new FILE`.", param="path") from None
+            raise KeyFileError(
+                f"{said} (`path`). Make one with `vecveil key new FILE`; older data opens with its own key file alone.",
+                param="path",
+            ) from None
         if others:
             raise KeyFileError(
                 f"Other users can open the key file {path.name} (`path`), and a key opens what it protects. "
