@@ -123,6 +123,9 @@ def _with_submitted(spec: Spec, text: str, methods: Sequence[str | Path]) -> tup
             f"experiment run: the experiment {spec.experiment!r} takes no `method`; only benchmark does.",
             param="method",
         )
+    for file in methods:
+        if not Path(file).is_file():
+            raise DataFileError(f"File not found: {Path(file).name} (`method`).", param="method")
     files = {str(file): file_checksum(Path(file)) for file in methods}
     for file, checksum in files.items():
         submitted_module(file, checksum)

@@ -73,6 +73,8 @@ def test_a_file_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "broken.py").write_text("1 / 0\n")
     with pytest.raises(DataFileError, match=r"broken\.py.*ZeroDivisionError"):
         import_modules(["broken.py"])
+    with pytest.raises(DataFileError, match=r"File not found: none\.py .*current folder"):
+        import_modules(["none.py"])
     with raises("E-DATA-FILE", "modules"):
         import_modules(["no_such_module"])
 

@@ -74,6 +74,8 @@ def test_a_submitted_file_must_be_whole_and_unchanged(searched: Path, specificat
         submitted_module(str(TEMPLATE), "0" * 64)
     with raises("E-DATA", param="method"):
         run("frontier", searched, tmp_path / "out", workers=0, methods=[TEMPLATE])
+    with raises("E-DATA", param="method"):
+        run(specification, searched, tmp_path / "out", workers=0, methods=["none.py"])
 
 
 def test_the_strength_keeps_the_target() -> None:
