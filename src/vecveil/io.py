@@ -28,7 +28,7 @@ except ImportError:  # Windows
 
 
 PRIVATE = 0o600
-"""Mode of a new file: it may hold texts, terms, ids or clean vectors."""
+"""Mode of a new file: it may contain texts, terms, ids or clean vectors."""
 PUBLIC = 0o666
 """Mode, less the umask, of a file that is written to be handed on, such as a table of protected vectors."""
 LOCK_SECONDS = 10.0

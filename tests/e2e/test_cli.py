@@ -235,7 +235,7 @@ def test_texts_are_protected_without_the_text(tmp_path: Path, notes: Path, notes
     assert about["protected"] is True
     assert about["method"] == "subspace"
     assert "Columns copied unchanged: id. Left out: text, domain." in done.err
-    assert "Column `domain` may hold clean text. It is left out; pass `--carry domain` to keep it." in done.err
+    assert "Column `domain` may contain clean text. It is left out; pass `--carry domain` to keep it." in done.err
 
     kept = tmp_path / "kept.parquet"
     done = run("protect", notes, "-p", notes_protector, "-o", kept, "--keep-text", "--carry", "id")

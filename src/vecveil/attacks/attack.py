@@ -269,7 +269,7 @@ def _hash_fields(hashed: Any, record: Any) -> None:
         elif is_dataclass(value):
             _hash_fields(hashed, value)
         else:
-            # Texts may hold lone surrogates, which UTF-8 refuses.
+            # Texts may contain lone surrogates, which UTF-8 refuses.
             hashed.update(repr(value).encode("utf-8", "surrogatepass"))
 
 
@@ -281,7 +281,7 @@ def _same_length(owner: str, name: str, got: int, rows: int) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LabelledVectors(Evidence):
-    """Vectors with the tokens that each text holds.
+    """Vectors with the tokens that each text contains.
 
     Attributes:
         L: (N, V) 0/1 token labels, kept as booleans. A probe has V = 1: does the text contain the concept?
@@ -666,7 +666,7 @@ class AttackFinding:
         estimates: By name, the main figure first.
         terms: Counts and hits per token, for token inference.
         details: Choices made while fitting: numbers and names only.
-        examples: (original, reconstruction) pairs. They hold texts, so they are written only on request.
+        examples: (original, reconstruction) pairs. They contain texts, so they are written only on request.
     """
 
     estimates: Mapping[str, Estimate]
@@ -711,7 +711,7 @@ class AttackResult:
         return self.main.value
 
     def to_record(self, clean: AttackResult | None = None) -> dict[str, Any]:
-        """Return the `attacks` entry of an audit record (docs/formats.md), beside the figures of ``clean``."""
+        """Return the `attacks` entry of an audit record (docs/formats.md), with the figures of ``clean``."""
         first, *others = self.estimates
         return {
             "name": self.name,

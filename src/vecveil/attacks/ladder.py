@@ -96,7 +96,7 @@ def own_attacks() -> dict[str, TokenInferenceAttack]:
 
 
 class LadderOptions(TypedDict, total=False):
-    """What an attacker may know besides labelled vectors.
+    """Further knowledge of an attacker, in addition to labelled vectors.
 
     Attributes:
         groups_train: (N,) text groups; duplicates must share one. None: every text alone.

@@ -36,7 +36,7 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
     """A probe: one yes-or-no label for each text. Subclasses implement `_learn` and `_scores`.
 
     Estimates: ``auc`` (the main one), ``advantage``, ``tpr_at_1_percent`` and ``tpr_at_01_percent`` (TPR at
-    an FPR of 1 % and 0.1 %; absent where the validation texts hold too few negatives to set the
+    an FPR of 1 % and 0.1 %; absent where the validation texts contain too few negatives to set the
     threshold). Thresholds come from the scores of validation texts, on which no model is fitted.
 
     The state has two parts: the ``model`` that `_learn` returns, and the ``validation`` scores with their labels.

@@ -1,4 +1,4 @@
-"""Token inference: score from a released vector which words of the concept its text holds.
+"""Token inference: score from a released vector which words of the concept its text contains.
 
 Ridge and kernel regression, nearest neighbours and a Bayes posterior over auxiliary texts; networks are in `networks`.
 """
@@ -862,7 +862,7 @@ def _nearest(queries: Array, known: Array, count: int) -> tuple[Array, Array]:
 
 
 def _votes(indices: Array, cosines: Array, labels: Array, label_mean: Array, count: int, rate: float) -> Array:
-    """Return the weighted share of the ``count`` nearest that hold each token, with a little of the prior."""
+    """Return the weighted share of the ``count`` nearest that contain each token, with a little of the prior."""
     near, closeness = indices[:, :count], cosines[:, :count]
     # Relative to the nearest text, so that exp cannot overflow.
     weights = np.exp(rate * (closeness - closeness[:, :1]))
@@ -891,7 +891,7 @@ class BayesPosteriorAttack(TokenInferenceAttack):
 
     Text j of the auxiliary corpus (the training texts) has the weight exp(-½ · sharpness · d²), d the Mahalanobis
     distance from the vector to the expected release of text j; a word's probability is the weighted share of
-    texts that hold it. With sharpness 1 and the text in the corpus that is Bayes' rule for Gaussian noise. The
+    texts that contain it. With sharpness 1 and the text in the corpus that is Bayes' rule for Gaussian noise. The
     corpus contains only similar texts, not the text itself: a sharpness below 1 and a floor under the variances, both
     chosen on validation texts, allow for that.
     """

@@ -1,4 +1,4 @@
-"""Attacks in front of another one: on several releases of a text, behind a Wiener filter, on the log of queries.
+"""Attacks that wrap an attack: on several releases of a text, behind a Wiener filter, on the log of queries.
 
 A release y_j at the distance r from its vector x puts x on a sphere around the release: ‖y_j − x‖ = r. Half of the
 squared equation is b_j = ‖y_j‖²/2 = y_j·x + h with h = (r² − ‖x‖²)/2: linear in x if h is the same for all releases
@@ -90,7 +90,7 @@ class _RepeatedReleases(WrappedAttack):
 
 
 class AveragingAttack(_RepeatedReleases):
-    """A token-inference attack on means of ``k`` releases of each text; ``test.X`` must hold such means.
+    """A token-inference attack on means of ``k`` releases of each text; ``test.X`` must contain such means.
 
     With an oracle the attack learns from means of ``k`` fresh releases; without one the training vectors must
     be such means. The declared noise covariance is divided by ``k``, unless two releases of the same texts are
@@ -490,7 +490,7 @@ def _mapped(denoiser: Denoiser, evidence: Any) -> Any:
     changes: dict[str, Any] = {"X": denoiser(evidence.X)}
     without = getattr(evidence, "without", None)
     if without is not None:
-        # Released like X. Test evidence of an adaptive attack may hold vectors of a different dimension, unused.
+        # Released like X. Test evidence of an adaptive attack may contain vectors of a different dimension, unused.
         fits = without.shape[1] == len(denoiser.mean)
         changes["without"] = denoiser(without) if fits else None
     return replace(evidence, **changes)

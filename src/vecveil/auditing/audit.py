@@ -108,7 +108,7 @@ def audit(
         subjects: N ids of the persons that the texts are about, None for a text of no person; in place of ``groups``.
             The record then also states what leaks of each person.
         tier ("quick"): ``quick`` or ``full`` (larger attackers, and reconstruction attacks).
-        min_token_count: number of training texts that must hold an attacked word; None takes 15, or 10 or 5
+        min_token_count: number of training texts that must contain an attacked word; None takes 15, or 10 or 5
             where 15 would leave out more than half of the occurrences.
         show_terms: write the concept's words into the record, which otherwise contains counts only.
         show_reconstructions: write texts and their reconstructions into the record.
@@ -229,7 +229,7 @@ def audit_store(
     check_kind(concept, Concept, owner=owner, param="concept")
     texts = check_texts(texts, owner=owner, min_rows=2)
     checked = check_options(texts, options, owner=owner)
-    # Any dimension: a store may hold vectors reduced to fewer coordinates.
+    # Any dimension: a store may contain vectors reduced to fewer coordinates.
     vectors = check_rows(vectors, texts, owner=owner, param="vectors", dimension=None)
     if beside is not None:
         beside = check_embeddings(beside, owner=owner, param="beside")
@@ -362,7 +362,7 @@ def _writable(work: str | os.PathLike[str] | None) -> Path | None:
         raise InvalidInputError("`work` is the path of a folder.", param="work")
     folder = Path(work)
     try:
-        # Owner only: checkpoints of attacks that write texts hold what they learnt from the texts.
+        # Owner only: checkpoints of attacks that write texts contain what they learnt from the texts.
         make_folders(folder)
         # Permission bits miss read-only mounts and access lists: only a write shows that the folder works.
         with tempfile.TemporaryFile(dir=folder):
@@ -390,7 +390,7 @@ def _case(
     ``embeddings`` None encodes the texts, if there is an encoder.
     """
     progress = options.show_progress
-    # Before encoding, which may take hours: a concept that too few texts hold fails here.
+    # Before encoding, which may take hours: a concept that too few texts contain fails here.
     matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=progress)
     loaded = load()
     if (same := concept.for_encoder(loaded)) is not concept:
@@ -526,7 +526,7 @@ def _utility(
 
 
 def frequent_words(texts: Sequence[str]) -> Concept:
-    """Return a concept of 40 words that at most a twentieth of the texts hold, for an audit without a concept."""
+    """Return a concept of 40 words that at most a twentieth of the texts contain, for an audit without a concept."""
     counts = Counter(word for text in texts for word in set(words(text)) if len(word) > 3)
     most = max(_SHARE * len(texts), _FEWEST)
     return Concept.from_terms(OWN_WORDS, [w for w, n in counts.most_common() if n <= most][:_WORDS])
@@ -607,7 +607,7 @@ def clean_vectors(vectors: Embeddings, clean: Embeddings | None) -> list[dict[st
     norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(clean, axis=1)
     # Cosines ignore length: a store that normalises its vectors is no better protected. `tiny` keeps 0/0 out.
     cosines = (vectors * clean).sum(axis=1) / np.maximum(norms, np.finfo(np.float32).tiny)
-    # The median, as a store may hold a few vectors of texts that were edited since.
+    # The median, as a store may contain a few vectors of texts that were edited since.
     if float(np.median(cosines)) < _CLEAN:
         return []
     message = "These are the encoder's own vectors: nothing protects them."

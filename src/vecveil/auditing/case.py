@@ -150,7 +150,7 @@ class Case:
     Attributes:
         matches: the concept's spans in the texts.
         groups: (N,) group of each text.
-        train, test: rows among all N texts that hold an attacked word.
+        train, test: rows among all N texts that contain an attacked word.
         ordinary_train, ordinary_test: rows of texts without the concept.
         vocabulary: the V attacked concept words.
         labels: (N, V) 0/1, the attacked words of each text.
@@ -215,7 +215,7 @@ class Case:
         return np.sort(np.concatenate([self.train, self.ordinary_train]))
 
     def labelled(self, side: Side) -> tuple[LabelledVectors, LabelledVectors]:
-        """Return training and test evidence of the texts that hold an attacked word."""
+        """Return training and test evidence of the texts that contain an attacked word."""
         # Both are clean vectors: they may join released training vectors only through an oracle.
         without = self.without_train if side.learns_from_clean else None
         further = self.further if side.learns_from_clean else None
@@ -255,7 +255,7 @@ class Case:
         weight = np.repeat([EXCHANGED_WEIGHT, SENTENCE_WEIGHT], [len(made), len(sentences)])
         # Exchanged texts carry the group of their source: exchanged validation texts are left out of training.
         groups = np.concatenate([self.groups[sources], np.full(len(sentences), -1)])
-        # Exchanged texts come from training texts alone; the attacker's own may hold paraphrases of test texts.
+        # Exchanged texts come from training texts alone; the attacker's own may contain paraphrases of test texts.
         X = self.encode(texts)
         kept = np.ones(len(texts), dtype=bool)
         closest = _closest(X[len(made) :], self.embeddings[self.test])
@@ -446,7 +446,7 @@ def _exchanged(case: Case) -> tuple[list[str], Labels, Rows]:
     rng = np.random.default_rng([case.options.seed, 4])
     vocabulary = case.vocabulary
     forms = {term: form for term, form in _forms(case)[None].items() if any(word in vocabulary for word in words(term))}
-    # Sorted: the draws below must not depend on the order in which texts hold the terms.
+    # Sorted: the draws below must not depend on the order in which texts contain the terms.
     terms = sorted(forms)
     count = min(MOST_EXCHANGED, 2 * len(case.train))
     if len(terms) < 2:
@@ -471,7 +471,7 @@ def _exchanged(case: Case) -> tuple[list[str], Labels, Rows]:
 
 
 def _collected(case: Case) -> tuple[list[str], Labels]:
-    """Return the attacker's own texts that hold an attacked word, and their labels."""
+    """Return the attacker's own texts that contain an attacked word, and their labels."""
     nothing = np.zeros((0, len(case.vocabulary)), dtype=np.uint8)
     given = case.options.attacker_texts
     if case.detect is None or not given:

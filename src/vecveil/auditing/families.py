@@ -707,7 +707,7 @@ def _evidence(case: Case, side: Side, learnt: Rows, part: Rows) -> tuple[Labelle
 
 
 def _without(case: Case, rows: Rows, words: set[str]) -> list[str]:
-    """Return the texts without the spans that hold one of ``words``."""
+    """Return the texts without the spans that contain one of ``words``."""
     return [remove(case.texts[i], [s for s in case.matches.spans[i] if words & set(words_of(s.term))]) for i in rows]
 
 

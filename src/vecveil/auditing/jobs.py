@@ -170,7 +170,7 @@ class WorkFolder:
     """Results of finished attacks on disk, so that an interrupted audit resumes.
 
     The folder is created at the first write, readable by its owner only. Results hold figures; checkpoints of attacks
-    that write texts hold what the attacks learnt from the texts.
+    that write texts contain what the attacks learnt from the texts.
 
     Args:
         fingerprint: see `fingerprint`; it keeps audits apart.

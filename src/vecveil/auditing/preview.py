@@ -1,6 +1,6 @@
 """Preview an attacker's guesses for a few texts, on clean and on protected vectors, at several noise levels.
 
-The attacker practises on background texts that hold listed words, or into which they are put. It is one attacker on
+The attacker practises on background texts that contain listed words, or into which they are put. It is one attacker on
 few texts: an audit (`vecveil.audit`) tries more and stronger attacks.
 """
 
@@ -176,7 +176,7 @@ class PracticeTexts:
         without: ``texts`` without their listed words.
         labels: (E, V) the listed words of ``texts``.
         groups: (E,) group ids; versions of one background text, and near-duplicates, share a group.
-        found: number of background texts that hold a listed word.
+        found: number of background texts that contain a listed word.
     """
 
     ordinary: tuple[str, ...]

@@ -144,7 +144,7 @@ class BulkJob:
 
     @property
     def mode(self) -> int:
-        """Mode of the output files: closed to others if they hold more than ids, protected vectors and sealed rows."""
+        """Mode of the output files: closed to others unless they contain only ids, protected and sealed data."""
         return PRIVATE if self.carry or self.keep_text else PUBLIC
 
     def to_record(self) -> dict[str, Any]:

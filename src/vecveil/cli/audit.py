@@ -152,9 +152,7 @@ SECTIONS = {
     help="Column of INPUT with the id of each text in --store. Without it, -p takes the texts as queries: audit"
     " what --store sees of them.",
 )
-@shared.count_option(
-    "--candidates", help="Rows that a query fetches from --store [default: those the protector was fitted for, or 200]."
-)
+@shared.count_option("--candidates", help="Rows that a query fetches from --store [default: the protector's, or 200].")
 @shared.file_option(
     "--query-log",
     help="With --id-column: JSON lines of the ids that each query fetched, to attack rows that are fetched together.",

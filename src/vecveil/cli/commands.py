@@ -178,14 +178,14 @@ def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str
         case _:
             return _say(
                 f"unexpected {type(error).__name__}{_place(error)}. This is a bug of vecveil; "
-                "please report it. VECVEIL_DEBUG=1 shows the traceback, which may hold data."
+                "please report it. VECVEIL_DEBUG=1 shows the traceback, which may contain data."
             )
 
 
 def _traceback(error: BaseException) -> str:
     """Return the traceback of an error and of all that led to it, also where ``from None`` hides it from others.
 
-    A driver's message may hold a row or an address, so no other output shows it. What led to an error about keys is
+    A driver's message may contain a row or an address, so no other output shows it. What led to an error about keys is
     left out here too.
     """
     chain = [error]

@@ -44,7 +44,7 @@ SHOWN = (
     "HF_HUB_OFFLINE",
     "JAVA_HOME",
 )
-"""Variables whose values are shown. Others that begin with VECVEIL_ may hold keys: only their name is."""
+"""Variables whose values are shown. Others that begin with VECVEIL_ may contain keys: only their name is."""
 NOT_SHOWN = "set (value not shown)"
 
 

@@ -55,7 +55,7 @@ def research() -> Any:
     """Return the package ``research`` of a checkout.
 
     Raises:
-        VecveilError: there is no checkout; a wheel does not hold the package.
+        VecveilError: there is no checkout; a wheel does not contain the package.
     """
     if (root := find_checkout()) is not None:
         if str(root) not in sys.path:

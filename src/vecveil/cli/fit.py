@@ -566,7 +566,7 @@ def _details(protector: Protector) -> None:
             f"{'have a label' if labelled else 'hold it'}, {counts['without_concept']:,} do not{alone}."
         )
         if counts["without_concept"] < MIN_PAIRS and not labelled:
-            note("  So few texts without it that those with it removed stood in for ordinary texts.")
+            note("  Texts with the concept removed replaced ordinary texts, of which there were too few.")
     if moved := report.get("relabelled"):
         rows = f"{moved['moved']:,} of {moved['texts']:,}"
         note(f"Relabelled by {moved['by']}: {rows} texts without the concept hold PII.")

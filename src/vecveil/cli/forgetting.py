@@ -204,6 +204,6 @@ def _ids(path: Path) -> list[str]:
 
 
 def _lines(content: bytes) -> list[str]:
-    # An id may hold what str.splitlines() takes for the end of a line.
+    # An id may contain what str.splitlines() takes for the end of a line.
     text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogatepass")
     return [line.removesuffix("\r") for line in text.split("\n") if line.removesuffix("\r")]

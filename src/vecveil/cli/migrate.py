@@ -83,9 +83,9 @@ def command(source: str, dest: str, protector_file: Path | None, **options: Any)
     the ids are copied unchanged. After an interruption the same command continues the copy. SOURCE is not changed.
 
     DEST sealed:FOLDER or sealed:URL is a sealed index: it takes exact vectors, texts and all fields, encrypted, and no
-    protector. It may hold rows of an interrupted copy. --encoder notes which encoder made the vectors. SOURCE may then
-    be a table too: CSV, JSON lines (also .gz), Parquet or .npy. Its vectors are taken, or --encoder encodes its texts;
-    the other columns become metadata.
+    protector. It may contain rows of an interrupted copy. --encoder notes which encoder made the vectors. SOURCE may
+    then be a table too: CSV, JSON lines (also .gz), Parquet or .npy. Its vectors are taken, or --encoder encodes its
+    texts; the other columns become metadata.
 
     With --filter-field the database sees which rows have equal values in that field, not the values.
     """
@@ -157,7 +157,7 @@ def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, 
 
     taken = ("seal_key", "encoder", "encoder_options", "drop", "batch", "as_json")
     seal_key, drop, batch = options["seal_key"], options["drop"], options["batch"]
-    of_table = ":" not in source or os.path.exists(source)  # otherwise a location, which may hold a password
+    of_table = ":" not in source or os.path.exists(source)  # otherwise a location, which may contain a password
     if of_table:
         if os.path.isdir(source):
             raise click.UsageError(

@@ -164,7 +164,7 @@ def _key_store(file: str) -> KeyStore:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @shared.json_option
 def erase_keys(file: str, collection: str | None, key_id: str | None, yes: bool, as_json: bool) -> None:
-    """Delete the data keys of a collection: its sealed rows open no more, those in backups of the database included.
+    """Delete the data keys of a collection: its sealed rows open no more, not even in backups of the database.
 
     Protected vectors and fields that were kept readable stay readable. Backups of FILE still open the sealed rows:
     destroy them too. FILE may be env:NAME:FILE, for a master key in a variable.

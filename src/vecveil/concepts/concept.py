@@ -233,7 +233,7 @@ class Concept:
             return build_matches(self.name, checked, none, [], self.labels, min_texts=minimum, owner=owner)
         spans = detect_all(self.name, self.detectors, checked, show_progress)
         rests = [remove(text, row) for text, row in zip(checked, spans, strict=True) if row]
-        # Removal can join two halves of a term into a new match, which D- must not hold.
+        # Removal can join two halves of a term into a new match, which D- must not contain.
         rests = removed_again(self.detectors, rests)
         return build_matches(self.name, checked, spans, rests, None, min_texts=minimum, owner=owner)
 
@@ -367,7 +367,7 @@ def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:
     detectors = [_record(detector) for detector in concept.detectors]
     if concept.columns or concept.labels is not None or None in detectors:
         raise ConceptError(
-            f"The concept {concept.name!r} cannot be saved: a file can hold terms, patterns and entity types, but "
+            f"The concept {concept.name!r} cannot be saved: a file can contain terms, patterns and entity types, but "
             "no code, model or spans. Give a detector the name or folder of its model.",
             param="concept",
         )

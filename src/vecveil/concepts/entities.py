@@ -89,7 +89,7 @@ class PresidioDetector(EntityDetector):
         super().__init__(entities, model=model, owner=owner)
         self.min_score = check_probability(min_score, owner=owner, param="min_score")
         self.language = language
-        # An engine object is described by its type: its settings may hold paths.
+        # An engine object is described by its type: its settings may contain paths.
         self._model = None if model is None else str(model) if self.named else type(model).__name__
         with optional_import("Finding entities with Presidio", "presidio_analyzer", "presidio"):
             import presidio_analyzer

@@ -223,7 +223,7 @@ def build_matches(
     without = sorted(set(range(len(texts))) - set(holding) - set(empty))
     if not holding and not empty:
         raise ConceptError(
-            f"The concept {name!r} matches nothing: 0 of {len(texts)} texts hold it. Check its terms, "
+            f"The concept {name!r} matches nothing: 0 of {len(texts)} texts contain it. Check its terms, "
             "patterns or entity types, and the column of the texts.",
             code="E-CONCEPT-NO-MATCH",
             param="texts",
@@ -400,7 +400,7 @@ def _border(text: str, start: int, end: int, spans: Sequence[Span], *, sentences
 
 
 LISTED_TEXTS, OTHER_TEXTS = 3, 5
-"""Fewest texts that hold a listed word, and another word, for it to be marked."""
+"""Fewest texts that contain a listed word, and another word, for it to be marked."""
 MOST_WORDS = 10_000
 """Most other words, the most frequent ones; each costs one encoding."""
 FEWEST_LISTED = 20

@@ -20,7 +20,7 @@ _COUNT = re.compile(r"\{\s*(\d{1,20})")
 _OTHER_SYNTAX = re.compile(r"\(\?(?:#|[A-Za-z0-9\-]*[xV])")
 """Comments, and flags that change what parentheses and brackets mean."""
 _NAMED = re.compile(r"\\[NpP]\{[^}]*\}")
-"""A character or a property by its name, which may hold spaces."""
+"""A character or a property by its name, which may contain spaces."""
 _SET = re.compile(r"\[\^?(?!\])")
 
 

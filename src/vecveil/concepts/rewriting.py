@@ -134,7 +134,7 @@ class Rewriter(ABC):
         )
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that decide the output, JSON-ready; they may hold words of the texts."""
+        """Return the settings that decide the output, JSON-ready; they may contain words of the texts."""
         return {}
 
     def counts(self) -> dict[str, Any]:

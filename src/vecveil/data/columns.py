@@ -67,7 +67,7 @@ def is_word(name: str) -> bool:
 def _listed(names: Sequence[str]) -> str:
     """Return a sentence that lists column names, or only counts them if one is not a single word.
 
-    Without a header the first row stands in place of the names, and messages must not hold data.
+    Without a header the first row stands in place of the names, and messages must not contain data.
     """
     if not names:
         return "It has no columns."
@@ -165,7 +165,7 @@ def is_text(kind: ColumnType) -> bool:
 def is_plain(kind: ColumnType) -> bool:
     """Return whether each value of a column of this type is one number, text, time or null.
 
-    Every other type (lists, structs, maps, bytes, extensions) may hold a vector.
+    Every other type (lists, structs, maps, bytes, extensions) may contain a vector.
     """
     if isinstance(kind, str):
         return kind in ("string", "int64", "float64", "bool_")
@@ -178,7 +178,7 @@ def is_plain(kind: ColumnType) -> bool:
 def undictionaried(kind: Any) -> Any:
     """Return an Arrow type with value types in place of dictionaries, also inside lists and structs.
 
-    A dictionary may hold values of dropped rows, which would be written too.
+    A dictionary may contain values of dropped rows, which would be written too.
     """
     pa = import_pyarrow()
     if pa.types.is_dictionary(kind):

@@ -200,7 +200,7 @@ class PreparedTable:
     def write(self, writer: EmbeddingWriter, *, show_progress: bool | None = False) -> ProtectionCounts:
         """Write the protected rows, reading the next chunk and writing the last one in parallel."""
         reader, protection, width = self.reader, self.protection, self.protection.dimension
-        # A column of ids that the caller did not name may hold clean vectors as text.
+        # A column of ids that the caller did not name may contain clean vectors as text.
         examined = [
             name
             for name in {ID, protection.id_column} & self.types.keys() - {*protection.carry, reader.text_column}

@@ -50,7 +50,7 @@ class TextLinesSource(_TextSource):
 class DelimitedSource(_TextSource):
     """A table with a header line. Every column is text, which keeps an id such as 007.
 
-    Quoted fields may hold delimiters, quotes ("") and line breaks.
+    Quoted fields may contain delimiters, quotes ("") and line breaks.
     """
 
     def __init__(self, file: InputFile, encoding: str, delimiter: str | None) -> None:
@@ -78,7 +78,7 @@ class DelimitedSource(_TextSource):
             if len(record) != width:
                 raise DataFileError(
                     f"{self.name}: row {number} (counted from 1) has {len(record)} fields and the header {width}. "
-                    f"The delimiter is {self._delimiter!r}. Quote fields that hold a delimiter or a line break, "
+                    f"The delimiter is {self._delimiter!r}. Quote fields that contain a delimiter or a line break, "
                     "or name it: delimiter= (--delimiter).",
                     param="path",
                 )

@@ -195,7 +195,7 @@ def run_demo(
         )
     except ConceptError:
         raise ConceptError(
-            f"`input` has {len(texts):,} texts, not enough texts to attack one half of them: it must hold the "
+            f"`input` has {len(texts):,} texts, not enough texts to attack one half of them: it must contain the "
             f"concept's words several times each, and {MIN_TEST_TEXTS} texts with such a word to judge on. Give more "
             "texts, or a concept of more frequent words.",
             param="input",

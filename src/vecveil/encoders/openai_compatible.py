@@ -51,7 +51,7 @@ def split_endpoint(name: str, *, owner: str = _OWNER) -> tuple[str, str]:
         well_formed = bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         well_formed = False
-    # The URL becomes the encoder's name in records, so it must hold no secret.
+    # The URL becomes the encoder's name in records, so it must contain no secret.
     if not well_formed or not model.strip() or parts.query or parts.username or parts.password:
         raise InvalidInputError(
             "The URL of an encoder needs a model, and must not have a password or query. Write "
@@ -206,10 +206,10 @@ class OpenAICompatibleBackend:
 
 
 def bearer(key: str, param: str) -> str:
-    """Return the ``Authorization`` header of an API key; raise `KeyFileError` for one that no header can hold."""
+    """Return the ``Authorization`` header of an API key; raise `KeyFileError` for one that no header can contain."""
     key = key.strip()  # the line break of a file
     if not (key.isascii() and key.isprintable()):
-        raise KeyFileError("The API key has characters that no HTTP header can hold. Copy it again.", param=param)
+        raise KeyFileError("The API key has characters that no HTTP header can contain. Copy it again.", param=param)
     return f"Bearer {key}"
 
 

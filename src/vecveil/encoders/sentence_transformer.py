@@ -329,7 +329,7 @@ class SentenceTransformerBackend:
 
     @property
     def keeps_accents(self) -> bool | None:
-        """Whether the tokenizer distinguishes letters with and without accents; None without a tokenizer."""
+        """True if the tokenizer distinguishes letters with and without accents; None without a tokenizer."""
         tokenizer = getattr(self._model, "tokenizer", None)
         if tokenizer is None or not callable(tokenizer):
             return None

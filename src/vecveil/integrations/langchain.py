@@ -192,7 +192,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         sealer: sealer, or the path of its key store.
         name: name of the collection in the key store; by default the location.
         embeddings: embeddings of ``store``, if it has no attribute ``embeddings``.
-        store_filter: converts ``{field: strings}`` to a filter of ``store`` for rows whose fields each hold one of
+        store_filter: converts ``{field: strings}`` to a filter of ``store`` for rows whose fields each contain one of
             their strings. Default: a function for `InMemoryVectorStore`, else ``{field: {"$in": [...]}}`` (PGVector,
             Pinecone, MongoDB).
         options: ``candidates``, ``query_noise``, ``filter_fields`` and ``blobs`` of `ProtectedCollection`.

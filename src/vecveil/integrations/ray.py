@@ -178,7 +178,7 @@ class _BatchTask:
 
 
 def _known_texts(ds: Any, job: BulkJob) -> bool:
-    """Return whether ``ds`` is known to hold texts and no vectors."""
+    """Return whether ``ds`` is known to contain texts and no vectors."""
     if job.embedding_column is not None:
         return False
     schema = ds.schema(fetch_if_missing=False)  # fetching would compute a part of the dataset
@@ -238,7 +238,7 @@ class _PartTask:
 
 def _do(row: dict[str, Any], sent: Sealed) -> dict[str, bytes]:
     """Protect a part in a worker and return its outcome, errors included."""
-    # Errors are returned as values: Ray would log their messages and stacks, which may hold data.
+    # Errors are returned as values: Ray would log their messages and stacks, which may contain data.
     outcome: PartResult | PartFailure | VecveilError
     try:
         outcome = attempt(_worker(sent), pickle.loads(row["part"]))

@@ -216,7 +216,7 @@ class Laplace(Mahalanobis):
 def _finite_epsilon(parameters: Mapping[str, Any], shape: NoiseShape) -> float:
     """Return ε; raise ValueError if the guarantee or the noise overflows."""
     epsilon = float(parameters["epsilon"])
-    # A forged file may hold any ε: both the guarantee ε/√λ_min and the norm n/ε must be finite.
+    # A forged file may contain any ε: both the guarantee ε/√λ_min and the norm n/ε must be finite.
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         bounds = [epsilon / np.sqrt(shape.smallest_eigenvalue), shape.dimension / epsilon]
     if not np.isfinite(bounds).all():
@@ -282,7 +282,7 @@ class Gaussian(EllipticalMechanism):
         stored = any(name.startswith("shape.") for name in arrays)
         shape = NoiseShape.from_arrays(arrays, dimension) if stored else NoiseShape.isotropic(dimension)
         made = cls(shape, float(parameters["sigma"]), parameters["splits"])
-        # A forged file may hold a σ whose square overflows.
+        # A forged file may contain a σ whose square overflows.
         if not 1e-300 < made.sigma < 1e300:
             raise ValueError("sigma")
         return made

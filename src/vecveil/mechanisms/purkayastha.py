@@ -154,7 +154,7 @@ class Purkayastha(Mechanism):
         # A row of zeros has no direction: check_rows raises.
         if (largest == 0).any():
             self.check_rows(X)
-        # Squares in the kernel would overflow or vanish; rows that hold NaN go on to fail the release.
+        # Squares in the kernel would overflow or vanish; rows that contain NaN go on to fail the release.
         if ((largest > 1e100) | (largest < 1e-100)).any():
             X = unit_rows(X)[0].astype(X.dtype) if np.isfinite(largest).all() else X
         behind = (self.n + 1) // 2  # first counter block after the normals
@@ -208,7 +208,7 @@ class Purkayastha(Mechanism):
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
         made = cls(dimension, float(parameters["epsilon"]))
-        # A forged file may hold any ε, infinity included.
+        # A forged file may contain any ε, infinity included.
         if not 1e-9 < made.epsilon < 1e12:
             raise ValueError("epsilon")
         return made

@@ -207,7 +207,7 @@ class TextCrafter(Mechanism):
         spread = arrays["spread"]
         if spread.shape != (dimension, dimension) or not np.array_equal(spread, spread.T):
             raise ValueError("spread")
-        # A forged file may hold any matrix; a perturbation of norm r has a covariance of trace at most r².
+        # A forged file may contain any matrix; a perturbation of norm r has a covariance of trace at most r².
         values = np.linalg.eigvalsh(spread)
         if values[0] < -1e-9 * radius**2 or values.sum() > 1.01 * radius**2:
             raise ValueError("spread")

@@ -32,7 +32,7 @@ class TermTable:
     """Counts and hits per token, in the order of the vocabulary.
 
     Attributes:
-        counts: (V,) texts that hold the token.
+        counts: (V,) texts that contain the token.
         hits: (V,) how many of these the attack ranked among the text's k best (ties as fractions).
         chance: (V,) the same for a ranking by base rates; None without base rates.
     """
@@ -122,7 +122,7 @@ def top_accuracy(
 
 
 def macro_auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
-    """Return the mean area under the ROC curve over tokens that some texts hold and some do not.
+    """Return the mean area under the ROC curve over tokens that some texts contain and some do not.
 
     n counts these tokens. The interval is the normal one from the placement values summed by group
     (DeLong, DeLong and Clarke-Pearson 1988; for groups Obuchowski 1997).
@@ -152,7 +152,7 @@ def macro_auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
 
 
 def tokens_with_both_classes(labels: BoolArray) -> BoolArray:
-    """Return, for each token, whether some texts hold it and some do not."""
+    """Return, for each token, whether some texts contain it and some do not."""
     held = labels.sum(axis=0)
     both: BoolArray = (held > 0) & (held < len(labels))
     return both
@@ -265,14 +265,14 @@ def subjects_read(
     """Return by name how much of each subject's words an attack reads who knows which texts are of one subject.
 
     For each subject the tokens are ranked by the sum of their evidence over the texts; of A tokens that the subject's
-    texts hold, those among the A best count as read. Chance ranks by base rates, for every subject alike. The result is
-    empty if no subject's text contains a token.
+    texts contain, those among the A best count as read. Chance ranks by base rates, for every subject alike. The result
+    is empty if no subject's text contains a token.
 
     Args:
         evidence: (N, V) evidence that a text contains a token; higher is likelier.
         labels: (N, V) 0/1.
         subjects: (N,) number of each text's subject; below 0: of no subject.
-        base_rates: (V,) share of the training subjects that hold each token.
+        base_rates: (V,) share of the training subjects that contain each token.
     """
     own = subjects >= 0
     names, index = np.unique(subjects[own], return_inverse=True)

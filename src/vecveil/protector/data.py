@@ -1,4 +1,4 @@
-"""`Data`: what a protector is learnt from, as checked arrays."""
+"""`Data`: the checked arrays that a protector is fitted on."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Data:
 
     @classmethod
     def of_labels(cls, X: Any, labels: Any, background: Any, groups: Any) -> Data:
-        """Return the checked rows that hold a label; the other rows join the background."""
+        """Return the checked rows that contain a label; the other rows join the background."""
         X = check_embeddings(X, owner="fit_labels", param="X", min_rows=MIN_PAIRS)
         marks = classes_of(labels, len(X))
         if background is not None:
@@ -181,7 +181,7 @@ def equal_vectors(X: Embeddings, other: Embeddings) -> npt.NDArray[np.bool_]:
 
 
 def varied(labels: TokenLabels) -> npt.NDArray[np.bool_]:
-    """Return (V,) False for a label that all texts hold, or none: it distinguishes no texts."""
+    """Return (V,) False for a label that all texts contain, or none: it distinguishes no texts."""
     held = labels.sum(axis=0, dtype=np.intp)
     return np.asarray((held > 0) & (held < len(labels)))
 
@@ -289,7 +289,7 @@ def _check_groups(value: Any, rows: int) -> Groups:
 def _with_classes(
     X: Embeddings, labels: TokenLabels, background: Embeddings | None
 ) -> tuple[Embeddings, TokenLabels, Embeddings | None]:
-    """Return the rows that hold a label, their labels, and the other rows followed by the background.
+    """Return the rows that contain a label, their labels, and the other rows followed by the background.
 
     With a single class the others count as a second one.
     """

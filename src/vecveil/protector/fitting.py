@@ -110,7 +110,8 @@ def fit(
         detector: for ``rewrite``: a `Concept` or its file, an object with ``detect(texts)``, or entity types as in a
             concept file, such as ``["EMAIL_ADDRESS"]`` (Presidio) or ``{"engine": "spacy", "model": ..., "types":
             [...]}``. None takes the concept's own detectors.
-        hypernyms: nouns by label for ``hypernym``, besides those for common labels; ``""`` is for all others.
+        hypernyms: nouns by label for ``hypernym``, in addition to built-in nouns for common labels; ``""`` is for all
+            others.
         surrogate_key: secret for ``surrogate``: a `NoiseKeys`, the path of a key file, or ``env:NAME``. The saved
             protector contains the name of the key, not the key.
         surrogates: members for ``surrogate``: ``"own"`` (what the detector finds in the texts), ``"faker"``, or
@@ -426,7 +427,7 @@ def read_texts(
         require_no_pairs(options.method, options.scale)
         if preserve is not None:
             raise InvalidInputError("A concept given by labels does not take `preserve`.", param="preserve")
-    # Before the model is loaded, which takes long: a concept that too few texts hold fails here.
+    # Before the model is loaded, which takes long: a concept that too few texts contain fails here.
     min_texts, show = reading.min_texts, options.show_progress
     matches = concept.find(texts, min_texts=min_texts, show_progress=show)
     # Load once: the object that encodes is also the one the protector keeps.

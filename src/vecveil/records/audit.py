@@ -16,7 +16,7 @@ Number: TypeAlias = Finite | None
 SEALED = "sealed index"
 """Value of the parameter ``mode`` in the audit of the storage of a sealed index."""
 ROUNDED = 1e-3
-"""Tolerance of ``over_chance`` against value and chance: records may hold rounded figures."""
+"""Tolerance of ``over_chance`` against value and chance: records may contain rounded figures."""
 
 
 def over_chance(value: float | None, chance: float | None) -> float | None:
@@ -174,7 +174,7 @@ class TextCounts(Record, frozen=True):
 
 
 class SplitCounts(Record, frozen=True):
-    """The split of the texts that hold an attacked word."""
+    """The split of the texts that contain an attacked word."""
 
     unit: str
     groups: Count

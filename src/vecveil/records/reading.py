@@ -133,7 +133,7 @@ def _converted(value: Any, kind: Any) -> Any:
 def _json(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value, enc_hook=_plain)
-    except UnicodeEncodeError:  # lone surrogates, which texts of files may hold
+    except UnicodeEncodeError:  # lone surrogates, which texts of files may contain
         return json.dumps(msgspec.to_builtins(value, enc_hook=_plain), ensure_ascii=False).encode("utf-8", "replace")
 
 

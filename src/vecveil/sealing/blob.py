@@ -328,5 +328,5 @@ class SqliteBlobs(MutableMapping[str, bytes]):
 
 
 def _key(name: str) -> bytes:
-    # As bytes: SQLite's texts hold no lone surrogates.
+    # As bytes: SQLite's texts contain no lone surrogates.
     return name.encode("utf-8", "surrogatepass")

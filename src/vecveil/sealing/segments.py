@@ -544,7 +544,7 @@ class ProviderKeys:
 
 
 class KeySource:
-    """What the user gave as ``key``: opens the keys of an existing index, or makes the keys of a new one.
+    """The user's ``key``: opens the keys of an existing index, or makes the keys of a new one.
 
     Args:
         name: under which a `KeyStore` notes a new index.

@@ -1,4 +1,4 @@
-"""Search for whoever holds a key: `SealedIndex` keeps the index in memory and ciphertext in the storage."""
+"""Search for the owner of a key: `SealedIndex` keeps the index in memory and ciphertext in the storage."""
 
 from __future__ import annotations
 

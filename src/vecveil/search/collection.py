@@ -670,7 +670,7 @@ class ProtectedCollection:
                 yield name
 
     def _renew_blobs(self, ids: Iterable[str]) -> list[str]:
-        """Seal separate blobs without a row under the current key; return the ids of those that do not open."""
+        """Seal separate blobs without a row under the current key; return the ids of the blobs that do not open."""
         names = [name for name in ids if self._blobs is not None and name in self._blobs]
         blobs, numbers = self._blobs_of(names, [{}] * len(names))
         sealed = self.sealer.reseal(blobs, ids=names, collection=self.name, generations=numbers)
@@ -689,7 +689,7 @@ class ProtectedCollection:
         redrawn = [at for at, i in enumerate(order) if key_id_of(blobs[i]) in foreign]
         if self.filter_fields or redrawn:
             opened = self._unsealed(part.rows(order), "raise")
-            # Rows from before a field was one to filter by may hold lists there, which get no token.
+            # Rows from before a field was one to filter by may contain lists there, which get no token.
             rows_of = opened.metadata
             metadata = [{k: v for k, v in (row or {}).items() if not isinstance(v, list | dict)} for row in rows_of]
         if redrawn:
@@ -928,7 +928,7 @@ def _equalities(where: Mapping[str, Any], owner: str) -> Iterator[tuple[str, lis
 
 def _matching(rows: Unsealed, values: Mapping[str, Mapping[bytes, Any]]) -> list[int]:
     """Return the positions of the rows whose metadata hold one of ``values`` in each field."""
-    # Sealed before the field was one to filter by, a row may hold any value there.
+    # Sealed before the field was one to filter by, a row may contain any value there.
     return [
         i
         for i, row in enumerate(rows.metadata)

@@ -1,4 +1,4 @@
-"""Collect what the storage of a sealed index shows: to a scan without the key, and to an audit with it.
+"""Collect the evidence in a sealed index's storage: for a scan without the key, and for an audit with it.
 
 The attacker sees the objects: names, sizes, times and bytes. The audit has the key, so that it can say which bytes
 belong to which row, what each row contains, and whether any of it stands in an object.

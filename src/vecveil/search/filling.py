@@ -43,7 +43,7 @@ class Filling:
 
     Attributes:
         rows: rows of the source that the index holds.
-        written: those that this run wrote; the others were there already.
+        written: rows that this run wrote; the others were there already.
         skipped: bad rows that were left out.
         compared: rows whose vector, text and metadata were read back and compared.
     """
@@ -201,7 +201,7 @@ def _check_dimension(index: SealedIndex, dimension: int | None) -> None:
 def _copy(
     batches: Iterable[tuple[Batch, int]], ids: Iterable[str], index: SealedIndex, total: int, show: bool | None
 ) -> Filling:
-    """Write the rows of ``batches`` that the index does not hold already, and verify it.
+    """Write the rows of ``batches`` that the index does not contain already, and verify it.
 
     Args:
         batches: rows whose fields are ``text`` and ``metadata``, with the number of rows that were left out. Vectors of

@@ -838,7 +838,7 @@ class SegmentLog:
             rows = sum(len(table) for table in segment.columns(["id", "vector", "text", "metadata"]))
             segment.close()
             if rows != segment.record["rows"]:
-                raise SealingError(f"{name} does not hold what was written.", code="E-SEAL-OPEN")
+                raise SealingError(f"{name} does not contain what was written.", code="E-SEAL-OPEN")
 
     def _surviving(self, snapshot: Snapshot, chosen: set[str], number: int, n: int) -> Iterator[Any]:
         """Yield the rows of the chosen segments that are current, and deletions that are still needed."""

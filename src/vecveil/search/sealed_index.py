@@ -1,4 +1,4 @@
-"""`SealedIndex`: whoever holds the key searches exactly, in memory; storage holds encrypted segments."""
+"""`SealedIndex`: exact search in memory for the owner of the key; the storage has encrypted segments."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def load(segment: Segment, *, vectors: bool = True) -> LoadedSegment:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """What a process has loaded: immutable, so that a search needs no lock.
+    """The rows that a process has loaded: immutable, so that a search needs no lock.
 
     Attributes:
         parts: by name of the segment.

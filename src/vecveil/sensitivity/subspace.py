@@ -6,7 +6,7 @@ low variance: truncation removes these, and flattening evens out the others, whi
 a non-linear attacker uses can be erased after the labels' directions.
 
 Transplanted pairs can be added: Φ(t⁻) + Φ(s⁺) − Φ(s⁻), at the norm of Φ(s⁺), stands for text t with the concept
-words of s. Texts hold each word in few contexts; an erasure fitted on those leaves the word's effect in other
+words of s. Texts contain each word in few contexts; an erasure fitted on them leaves the word's effect in other
 contexts, which `vecveil.attacks.TransplantAttack` recovers. Transplants erase it where words and contexts combine
 freely, as in texts from templates. On natural sentences they erase less of the concept, so they are off by default.
 """
@@ -78,7 +78,7 @@ def between_label_covariance(
 
     Args:
         parts: rows (N, n) and labels (N, V), 0/1, an array or a sparse matrix. Each part is centred by itself, as in K:
-            that texts of one part hold a word and those of another do not tells the parts apart, not the words.
+            a word that only one part's texts contain distinguishes the parts, not the words.
         weights: (V,) at least 0; None is 1 for all.
     """
     total = sum(len(X) for X, _ in parts)
@@ -91,7 +91,7 @@ def between_label_covariance(
         cross = cross + np.asarray(marks.T @ (rows - rows.mean(axis=0))) / total
         spread = spread + share * (1 - share) * len(rows) / total
     gain = np.ones(len(spread)) if weights is None else weights
-    # A label that all texts hold, or none, says nothing.
+    # A label that all texts contain, or none, says nothing.
     gain = np.divide(gain, spread, out=np.zeros(len(spread)), where=spread > 0)
     scaled = cross * np.sqrt(gain)[:, None]
     matrix: Matrix = scaled.T @ scaled
@@ -244,7 +244,7 @@ class ConceptDirections:
             `followed_by` the later ones are in a different order.
         K: covariance that defines the metric.
         spared: number of last directions, which a task needs and which are never erased. Their strengths are what
-            they hold of the concept.
+            they contain of the concept.
     """
 
     vectors: Matrix

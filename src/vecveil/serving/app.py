@@ -148,7 +148,7 @@ class _Guard:
             shown = api_error_of(error)
             fields["code"] = shown.code
             metrics.errors.labels(shown.code).inc()
-            # The exception's type alone: its message may hold data.
+            # The exception's type alone: its message may contain data.
             if shown.status >= 500 and not isinstance(error, ApiError):
                 name = type(error).__name__
                 event("failed", level=logging.ERROR, id=request_id, code=shown.code, exception=name)

@@ -37,7 +37,7 @@ class _JsonLines(logging.Formatter):
         if record.name == _LOGGER.name:
             line |= {"event": record.msg, **getattr(record, "fields", {})}
         else:
-            # asyncio appends the repr of its objects in further lines, which may hold data.
+            # asyncio appends the repr of its objects in further lines, which may contain data.
             lines = record.getMessage().strip().splitlines() or [""]
             text = lines[0]
             # uvicorn logs a failed start as a formatted traceback: its last line starts with the type.
@@ -45,7 +45,7 @@ class _JsonLines(logging.Formatter):
                 text = f"ended by {lines[-1].partition(':')[0]}"
             # uvicorn uses the logger uvicorn.error for messages of every level.
             line |= {"event": record.name.removesuffix(".error"), "message": text[:200]}
-        # Messages and tracebacks of exceptions may hold texts or vectors.
+        # Messages and tracebacks of exceptions may contain texts or vectors.
         if record.exc_info and record.exc_info[0] is not None:
             line["exception"] = record.exc_info[0].__name__
         return json.dumps(line)

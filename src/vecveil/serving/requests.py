@@ -317,12 +317,12 @@ def parse_rerank(body: bytes, headers: Mapping[str, str], limits: Limits) -> Rer
 
 
 def _document(value: Any, position: int) -> tuple[str, bytes]:
-    """Return id and blob of ``id:base64``; the id may hold colons, base64 cannot."""
+    """Return id and blob of ``id:base64``; the id may contain colons, base64 cannot."""
     name, colon, blob = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     if not colon or not 0 < len(name) <= _MAX_ID or len(blob) > MAX_DOCUMENT or not is_unicode(name):
         raise invalid(
             "documents",
-            f"must hold strings of the form id:base64, with ids of at most {_MAX_ID} and blobs "
+            f"must contain strings of the form id:base64, with ids of at most {_MAX_ID} and blobs "
             f"of at most {MAX_DOCUMENT:,} characters; the one at {position} is not.",
         )
     return name, decoded(blob)
@@ -365,7 +365,7 @@ def _texts(value: Any, most: int) -> list[str]:
     if not texts:
         raise invalid("input", "must not be an empty list.")
     if len(texts) > most:
-        raise invalid("input", f"must hold at most {most:,} texts.", "too_many_inputs")
+        raise invalid("input", f"must contain at most {most:,} texts.", "too_many_inputs")
     for i, text in enumerate(texts):
         # Token ids cannot be rewritten or checked, and their tokeniser is unknown here.
         if is_integer(text) or (isinstance(text, list) and text and all(map(is_integer, text))):
@@ -373,7 +373,7 @@ def _texts(value: Any, most: int) -> list[str]:
         if not isinstance(text, str):
             raise invalid("input", f"must be a string or a list of strings; the item at {i} is neither.")
         if not text:
-            raise invalid("input", f"must not hold an empty string; the one at {i} is.")
+            raise invalid("input", f"must not contain an empty string; string {i} is empty.")
         if not is_unicode(text):
             raise invalid("input", f"must be Unicode; the text at {i} has a lone surrogate.")
     return texts

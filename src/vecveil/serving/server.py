@@ -194,7 +194,7 @@ async def _start(service: Service) -> None:
 
 def _worker_app(settings: ServeSettings, identity: str) -> Starlette:
     configure_logging(access=settings.access_log)
-    warnings.simplefilter("ignore")  # the parent has shown ours; a library's may hold data
+    warnings.simplefilter("ignore")  # the parent has shown ours; a library's may contain data
     try:
         drop_ended_processes()
         service = open_service(settings)
@@ -208,7 +208,7 @@ def _worker_app(settings: ServeSettings, identity: str) -> Starlette:
         return _application(service, settings, (), ())
     except VecveilError as error:
         event("worker not started", level=logging.ERROR, message=str(error))
-    except Exception as error:  # message and traceback may hold data
+    except Exception as error:  # message and traceback may contain data
         event("worker not started", level=logging.ERROR, exception=type(error).__name__)
     time.sleep(_RESTART_SECONDS)
     os._exit(1)  # skip finalisation, during which the supervisor would wait for a health check
@@ -247,7 +247,7 @@ class _BoundedHead(HttpToolsProtocol):
     _pending = 0  # bytes received since the last head, byte of a body or request
 
     def data_received(self, data: bytes) -> None:
-        # In pieces: one read may hold 256 KiB, and a longer head in it must not be parsed to its end.
+        # In pieces: one read may contain 256 KiB, and a longer head in it must not be parsed to its end.
         while data:
             room = _HEAD_BYTES - self._pending
             if room == 0:

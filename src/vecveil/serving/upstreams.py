@@ -62,7 +62,7 @@ class Encoded:
 
 
 class Asked(TypedDict):
-    """What is asked of an upstream with the texts.
+    """Fields of a request to an upstream, sent with the texts.
 
     Attributes:
         model: model name in the client's request.

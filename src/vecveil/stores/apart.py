@@ -33,7 +33,7 @@ from vecveil.stores.store import Batch, Match, Missing, StoreInfo, VectorStore, 
 
 _ROWS = 200  # of another table, in an answer
 _CLOSE_SECONDS = 30.0  # for a running request to finish
-# An allowlist: variables may hold noise keys and passwords. Chroma's client credentials are for servers only.
+# An allowlist: variables may contain noise keys and passwords. Chroma's client credentials are for servers only.
 _ENVIRONMENT = re.compile(
     r"PATH|HOME|USER|LANG|LC_.*|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|LD_LIBRARY_PATH|DYLD_.*|PYTHON.*|VIRTUAL_ENV|XDG_.*"
     r"|OMP_.*|OPENBLAS_.*|MKL_.*|CHROMA_(?!CLIENT_AUTH).*|ANONYMIZED_TELEMETRY"

@@ -1,4 +1,4 @@
-"""Collect what a database sees of sealed rows and of the queries for them, as evidence for an audit."""
+"""Collect the evidence that a database sees for an audit: sealed rows, and queries for them."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Erasure(Record, frozen=True, kw_only=True, tag_field="schema", tag="vecvei
         released: ids that the ledger still counts, under salted hashes.
         compacted: what the database did to overwrite deleted bytes; None if it offers nothing.
         searched: deleted rows whose bytes the files were searched for; None if there are no local files.
-        traces: number of files that hold such bytes.
+        traces: number of files that contain such bytes.
         verified: what was read again, and found without the ids.
         unverified: what could not be verified.
         remains: copies that nothing here reaches.
@@ -214,7 +214,7 @@ def forget(
     if (earlier := before.rows - len(run.ids)) > 0:
         notes.append(f"{earlier:,} rows were deleted by an earlier run: the files were not searched for theirs.")
     if done.unmatched:
-        notes.append(f"{done.unmatched:,} rows had no readable text: the embedding cache may hold theirs (--texts).")
+        notes.append(f"{done.unmatched:,} rows had no readable text: the embedding cache may contain theirs (--texts).")
     if cache is not None and any(Path(cache).glob("*.damaged-*")):
         notes.append("Damaged files of the embedding cache, set aside earlier, were not searched: remove them.")
     sealed = run.sealer is not None or run.blobs is not None or run.sealed
@@ -408,7 +408,7 @@ def now() -> str:
 
 
 def traces_of(rows: Batch) -> list[bytes]:
-    """Return bytes that a file with one of the rows may hold, and no other file.
+    """Return bytes that a file with one of the rows may contain, and no other file.
 
     These are values of each vector as float32, of its unit vector, and as Python pickles them (Qdrant), and a part of
     its sealed blob.
@@ -428,7 +428,7 @@ def traces_of(rows: Batch) -> list[bytes]:
 
 
 def files_with(paths: Iterable[str], traces: Iterable[bytes]) -> list[Path]:
-    """Return the files, also those in folders, that hold one of ``traces`` (at most 64 bytes each) at any offset."""
+    """Return the files, also those in folders, that contain one of ``traces`` (at most 64 bytes each) at any offset."""
     starts: dict[bytes, list[bytes]] = defaultdict(list)
     for trace in traces:
         starts[trace[:4]].append(trace)

@@ -104,7 +104,7 @@ class SourceCheck:
 
     @property
     def texts_kept(self) -> tuple[str, ...]:
-        """Fields to copy that hold text, numbers or binary values, on the user's request."""
+        """Fields to copy that contain text, numbers or binary values, on the user's request."""
         return tuple(one.name for one in self.fields if one.withheld and one.name in self.carried)
 
 
@@ -711,7 +711,7 @@ def _unwrapped(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_bytes(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``fields`` with binary values in base64, which JSON can hold."""
+    """Return ``fields`` with binary values in base64, which JSON can contain."""
     binary = bytes | bytearray | memoryview
     return {k: base64.b64encode(v).decode() if isinstance(v, binary) else v for k, v in fields.items()}
 

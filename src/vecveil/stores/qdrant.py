@@ -105,7 +105,7 @@ class QdrantStore(DatabaseStore):
         return client
 
     def _changes(self) -> Any:
-        """Return a client for a request after which it may hold unit vectors."""
+        """Return a client for a request after which it may contain unit vectors."""
         if not self._remote:
             _stale.add(self._where)
         return self._client()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Missing = Literal["raise", "skip"]
 Where = Mapping[str, Sequence[str]]
-"""Condition on rows: strings by field, of which the field must hold one."""
+"""Condition on rows: strings by field, of which the field must contain one."""
 PROTECTOR_FIELD = "vecveil_protector"
 """Field of a row with a protected vector and no sealed blob: the start of the protector's fingerprint."""
 LISTED = 10_000
@@ -94,8 +94,7 @@ class StoreInfo:
 
 
 class Match(NamedTuple):
-    """One hit of a search: the database's id and distance (smaller is nearer), and the values stored with the
-    vector."""
+    """One hit of a search: the database's id, distance (smaller is nearer) and the row's other values."""
 
     id: Any
     distance: float
@@ -198,7 +197,7 @@ class VectorStore(ABC):
                 names_listed.update(map(hash, names))
                 missed += [name for name in names if hash(name) not in seen]
             counted = self.count()
-            # A table that inherits from another can hold two rows of one id, of which `read` returns one.
+            # A table that inherits from another can contain two rows of one id, of which `read` returns one.
             if not missed and listed == counted and (repeated or len(names_listed) == counted):
                 return
             for start in range(0, len(missed), size):
@@ -468,7 +467,7 @@ def database_errors(doing: str, fix: str = "") -> Iterator[None]:
         fix = fix or "Check that the database runs and accepts writes, then repeat the command; finished work is kept."
         raise StoreError(
             f"The database failed ({type(error).__name__}) while {doing}. {fix} VECVEIL_DEBUG=1 shows "
-            "what it said, which may hold data.",
+            "what it said, which may contain data.",
             code="E-STORE-DATABASE",
             param=doing,
         ) from None

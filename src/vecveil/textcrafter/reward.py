@@ -36,7 +36,7 @@ def plain_centroids(
         seed: of the sample and of k-means, which runs on one thread: one seed, one result.
         most: more rows are sampled down to this number.
         least: smaller clusters are dropped, so the result can have fewer than k rows: the centroid of one row is that
-            row, and protector files hold the centroids. With fewer than ``least`` rows for each of k clusters
+            row, and protector files contain the centroids. With fewer than ``least`` rows for each of k clusters
             only the largest is kept.
 
     Raises:

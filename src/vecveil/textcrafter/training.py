@@ -97,7 +97,7 @@ def train_policy(
     seed = check_seed(seed, owner=_OWNER)
     numbers = group_numbers(groups, len(X), owner=_OWNER)
     state_file = None
-    # Digests in place of the data: a checkpoint must not hold texts or vectors.
+    # Digests in place of the data: a checkpoint must not contain texts or vectors.
     if checkpoint is not None:
         if not isinstance(checkpoint, str | os.PathLike) or not os.fspath(checkpoint):
             raise InvalidInputError("checkpoint must be the path of a folder.", param="checkpoint")

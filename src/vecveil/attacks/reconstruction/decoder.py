@@ -280,7 +280,7 @@ def bridge(inputs: InputMap, clean: Array, released: Array) -> InputMap:
 def start_from_words(decoder: Decoder, x: Array, ids: Sequence[Ids]) -> None:
     """Initialise the token embeddings and the hint from the mean vector of each token's texts.
 
-    With whitened inputs z and the mean c_v of z over the texts that hold token v, c_v · z is the linear
+    With whitened inputs z and the mean c_v of z over the texts that contain token v, c_v · z is the linear
     discriminant of v (equal covariances). The leading directions of the c_v, as many as the decoder is wide, are
     added to the token embeddings, and the hint is set such that their product is the discriminant times a gain: the
     gain under which the words of the texts are likeliest.
@@ -559,7 +559,7 @@ class GEIAAttack(DecoderAttack):
         beams: int = 1,
         **options: Any,
     ) -> None:
-        """Keep the settings; `DecoderAttack` describes those that are not listed.
+        """Keep the settings; `DecoderAttack` describes the others.
 
         Args:
             start_from: Checkpoint folder of a finished attack, such as one on clean vectors of a large corpus:
