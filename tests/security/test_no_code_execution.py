@@ -46,7 +46,11 @@ EXCEPTIONS = {
 
 
 # Between the processes of one job, which its engine or the server starts: those exchange pickles themselves.
-OF_ONE_JOB = {("integrations/ray.py", "import pickle"), ("integrations/workers.py", "import pickle")}
+OF_ONE_JOB = {
+    ("integrations/ray.py", "import pickle"),
+    ("integrations/workers.py", "import pickle"),
+    ("research/running.py", "import pickle"),
+}
 
 
 def name_of(node: ast.expr) -> str:
