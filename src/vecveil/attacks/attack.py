@@ -156,7 +156,7 @@ class FurtherVectors:
         owner = type(self).__name__
         X = check_embeddings(self.X, owner=owner, param="X", min_rows=1)
         L = check_labels(self.L, owner=owner, param="L")
-        _same_length(owner, "L", len(L), len(X))
+        check_same_length(owner, L=L, X=X)
         weight = np.asarray(self.weight)
         if weight.shape != (len(X),) or weight.dtype.kind not in "fiu":
             raise InvalidInputError(f"weight must have a number for each of the {len(X)} texts.", param="weight")
@@ -244,7 +244,7 @@ class Evidence:
         """Check and freeze a further array of vectors, one for each text."""
         owner, value = type(self).__name__, getattr(self, name)
         given = check_embeddings(value, owner=owner, param=name, dimension=dimension)
-        _same_length(owner, name, len(given), len(self.X))
+        check_same_length(owner, **{name: given, "X": self.X})
         object.__setattr__(self, name, given)
 
     def _set_labels(self) -> None:
@@ -252,7 +252,7 @@ class Evidence:
         owner, given = type(self).__name__, getattr(self, "labels", None)
         if given is not None:
             L = check_labels(given, owner=owner, param="labels")
-            _same_length(owner, "labels", len(L), len(self.X))
+            check_same_length(owner, labels=L, X=self.X)
             object.__setattr__(self, "labels", L)
 
 
@@ -271,12 +271,6 @@ def _hash_fields(hashed: Any, record: Any) -> None:
         else:
             # Texts may contain lone surrogates, which UTF-8 refuses.
             hashed.update(repr(value).encode("utf-8", "surrogatepass"))
-
-
-def _same_length(owner: str, name: str, got: int, rows: int) -> None:
-    if got != rows:
-        text = f"{owner}: `{name}` has {got} rows; it needs one for each of the {rows} vectors."
-        raise InvalidInputError(text, code="E-INPUT-SHAPE", param=name)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -302,7 +296,7 @@ class LabelledVectors(Evidence):
         self._set_common()
         owner = type(self).__name__
         L = check_labels(self.L, owner=owner, param="L")
-        _same_length(owner, "L", len(L), len(self.X))
+        check_same_length(owner, L=L, X=self.X)
         object.__setattr__(self, "L", L)  # the dataclass is frozen; this is its constructor
         if self.without is not None:
             self._set_rows("without", dimension=self.dimension)
@@ -346,7 +340,7 @@ class TextVectors(Evidence):
         self._set_common()
         owner = type(self).__name__
         texts = tuple(check_texts(self.texts, owner=owner))
-        _same_length(owner, "texts", len(texts), len(self.X))
+        check_same_length(owner, texts=texts, X=self.X)
         object.__setattr__(self, "texts", texts)
 
 
@@ -396,7 +390,7 @@ class CandidateVectors(Evidence):
     def __post_init__(self) -> None:
         self._set_common()
         self._set_labels()
-        owner, M = type(self).__name__, len(self.X)
+        owner = type(self).__name__
         pool = check_embeddings(self.pool, owner=owner, param="pool", min_rows=2)
         object.__setattr__(self, "pool", pool)
         choices = len(pool)
@@ -404,13 +398,13 @@ class CandidateVectors(Evidence):
             options = _indices(self.options, len(pool), owner, "options")
             if options.ndim != 2 or options.shape[1] < 2:
                 raise wrong_shape(owner, "options", "(M, C) with C of at least 2", options.shape)
-            _same_length(owner, "options", len(options), M)
+            check_same_length(owner, options=options, X=self.X)
             object.__setattr__(self, "options", options)
             choices = options.shape[1]
         truth = _indices(self.truth, choices, owner, "truth")
         if truth.ndim != 1:
             raise wrong_shape(owner, "truth", "(M,)", truth.shape)
-        _same_length(owner, "truth", len(truth), M)
+        check_same_length(owner, truth=truth, X=self.X)
         object.__setattr__(self, "truth", truth)
 
     @property
@@ -730,9 +724,9 @@ class AttackResult:
         # An entry has a single n: the main figure's.
         del record["n"]
         other = None if clean is None else clean.estimates.get(key)
-        beside = {} if other is None else other.to_record()
+        clean_record = {} if other is None else other.to_record()
         for name, source in (("clean", "value"), ("clean_low", "low"), ("clean_high", "high")):
-            record[name] = beside.get(source)
+            record[name] = clean_record.get(source)
         return record
 
 

@@ -724,21 +724,21 @@ def _little_protection(
         CalibrationError: the same, without ``accept_leak``.
     """
     # The search's own figure is of texts that the maps were not fitted on; other methods have none.
-    found = candidate.findings.get("reader", {}).get("listed") or leak_of_releases(
+    leak = candidate.findings.get("reader", {}).get("listed") or leak_of_releases(
         data, lambda X, rng: protector.protect(X, rng), options.seed
     )
-    if found is None or found["value"] - found["chance"] <= NEXT_TO_NOTHING * (found["clean"] - found["chance"]):
+    if leak is None or leak["value"] - leak["chance"] <= NEXT_TO_NOTHING * (leak["clean"] - leak["chance"]):
         return None
     assert options.sealed is not None
     assert options.scale is not None
     words = (
-        f"This protects next to nothing: an attacker recovers {found['value']:.1%} from the protected vectors and "
-        f"{found['clean']:.1%} from clean ones (chance {found['chance']:.1%}). To keep {options.scale.value:.0%} of "
+        f"This protects next to nothing: an attacker recovers {leak['value']:.1%} from the protected vectors and "
+        f"{leak['clean']:.1%} from clean ones (chance {leak['chance']:.1%}). To keep {options.scale.value:.0%} of "
         f"search with {options.sealed.candidates:,} candidates in {options.sealed.collection_size:,} rows, the noise "
         f"is {noise:.3g} of the signal."
     )
     if options.accept_leak:
-        return {key: found[key] for key in ("value", "chance", "clean")}, words
+        return {key: leak[key] for key in ("value", "chance", "clean")}, words
     raise CalibrationError(
         f"{words} Use a sealed index (vecveil.SealedIndex), take more candidates or a lower target_utility "
         "(--target-utility), or pass accept_leak=True (--accept-leak).",

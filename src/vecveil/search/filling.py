@@ -146,8 +146,8 @@ def fill_from_table(
         if name is not None and name not in reader.types:
             raise missing_column(reader.name, param, name, reader.types)
     _check_dimension(index, reader.dimension)
-    kept = [name for name in reader.others if name not in (id_column, *drop)]
-    numbers = set(kept) if reader.format in ("csv", "tsv") else set()
+    kept_columns = [name for name in reader.others if name not in (id_column, *drop)]
+    numbers = set(kept_columns) if reader.format in ("csv", "tsv") else set()
     named = [] if id_column is None else [id_column]
     ids = {} if named else dict.fromkeys(map(str, range(reader.rows)))
     checked = reader.select([*named, *numbers], texts=False, vectors=False).in_chunks(batch)
@@ -163,8 +163,8 @@ def fill_from_table(
     empty = (None, "") if reader.format in ("csv", "tsv") else (None,)
 
     def batches() -> Iterator[tuple[Batch, int]]:
-        for chunk in reader.select([*named, *kept]).in_chunks(batch):
-            columns = {name: json_values(chunk.columns[name]) for name in kept}
+        for chunk in reader.select([*named, *kept_columns]).in_chunks(batch):
+            columns = {name: json_values(chunk.columns[name]) for name in kept_columns}
             for name in numbers:
                 columns[name] = [json.loads(value) if value else None for value in columns[name]]
             records = [
@@ -236,11 +236,11 @@ def _copy(
                 )
                 written += len(new)
     index.refresh(afresh=True)  # what the storage contains is compared, not local copies
-    found = set(index.ids())
-    if found != copied or index.count() != len(copied):
+    stored = set(index.ids())
+    if stored != copied or index.count() != len(copied):
         raise StoreError(
-            f"Verification failed: {len(copied - found):,} rows of the source are missing in the index, which has "
-            f"{len(found - copied):,} others. Stop programs that write to either, and repeat the command.",
+            f"Verification failed: {len(copied - stored):,} rows of the source are missing in the index, which has "
+            f"{len(stored - copied):,} others. Stop programs that write to either, and repeat the command.",
             code="E-STORE-INCOMPLETE",
             param="dest",
         )
@@ -294,10 +294,10 @@ def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[st
         StoreError: the storage does not answer, or the receipt is of a different list or index.
     """
     names = list(dict.fromkeys(ids))
-    found = len(set(index.ids()).intersection(names))
-    before = begun(Path(receipt), name, {one.encode("utf-8", "surrogatepass"): one for one in names})
-    rows = max(before.rows, found)
-    done = replace(before, finished=None, rows=rows, absent=min(before.absent, len(names) - found))
+    present = len(set(index.ids()).intersection(names))
+    before = begun(Path(receipt), name, {each.encode("utf-8", "surrogatepass"): each for each in names})
+    rows = max(before.rows, present)
+    done = replace(before, finished=None, rows=rows, absent=min(before.absent, len(names) - present))
     done.save(receipt)
     index.forget(names)
     index.refresh()
