@@ -161,7 +161,7 @@ class Alignments:
 class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
     """Learn the map back from known pairs and match every released vector with the pool.
 
-    The attacker lacks a key; it holds a stolen store and known pairs of released and clean vectors. With a release
+    The attacker lacks a key; it has a stolen store and known pairs of released and clean vectors. With a release
     oracle it makes the pairs, one release of each vector.
 
     Estimates: ``top_1`` with the most pairs (the main one), ``mrr`` and ``cosine`` (the mean cosine of recovered and

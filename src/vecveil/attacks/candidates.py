@@ -174,7 +174,7 @@ class LikelihoodMatching(_ExpectedReleaseMatching):
 
     For Gaussian noise that is the likelihood's order, and for every noise whose density falls with the
     Mahalanobis norm, the elliptical Laplace of `laplace`, `sparse` and `covariance` among them: with a
-    uniform prior over candidates no other rule is right more often. S is the declared covariance, or that of
+    uniform prior over candidates no other rule is right more often. S is the declared covariance, or the covariance of
     repeated releases, in the directions in which releases vary.
     """
 

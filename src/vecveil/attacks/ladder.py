@@ -136,7 +136,7 @@ def token_inference_ladder(
 
     Args:
         X_train: (N, m) released vectors; with ``release``, (N, n) clean ones.
-        L_train: (N, V) 0/1, which tokens each text holds.
+        L_train: (N, V) 0/1, which tokens each text contains.
         X_test, L_test: The same of M test texts, always released vectors.
         tier: ``"quick"`` (about a minute for 5,000 texts on one core) or ``"full"`` (about three).
         seed: The same seed gives the same result.

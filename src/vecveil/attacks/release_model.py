@@ -267,8 +267,8 @@ def fit_release_model(
 
     An affine map, by ridge regression on the training texts, is tried, and, with an oracle, the mean of ``draws``
     releases, which handles any non-linear release but keeps 1/draws of the noise. The covariance is the declared
-    one, or that of repeated releases, or, without an oracle, of the map's cross-validated residuals; a floor keeps
-    directions without noise finite. Map, penalty and floor are chosen by the Gaussian likelihood of validation
+    one, or the covariance of repeated releases, or, without an oracle, of the map's cross-validated residuals; a floor
+    keeps directions without noise finite. Map, penalty and floor are chosen by the Gaussian likelihood of validation
     releases, in the directions in which releases vary.
     """
     if knowledge.adaptive:

@@ -535,8 +535,8 @@ class AccessPatternAttack(WrappedAttack):
 
     ``X`` contains a row of zeros and ones for each stored row, a column for each query of the log. The log shows
     neither text nor vector of a query. Rows of one subject are fetched together, so that known texts of a part of the
-    rows reveal the subjects of the others. A log of ids that was computed from released vectors tells no more of a row
-    than its own release does, unless queries were made for that row's text: then each is a further release of it.
+    rows reveal the subjects of the others. A log of ids that was computed from released vectors reveals no more of a
+    row than its own release does, unless queries were made for that row's text: then each is a further release of it.
     """
 
     name = "access-patterns"

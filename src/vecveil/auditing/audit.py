@@ -181,7 +181,7 @@ class SealedStorage:
     """The visible part of a sealed index's storage (`vecveil.search.exposure`), and the exact vectors behind it.
 
     Attributes:
-        exact: (N, n) vectors of the rows, which a process with the key holds.
+        exact: (N, n) vectors of the rows, which a process with the key has.
         facts: number of objects, sizes and times of writing, for the record.
         found: by kind, how many values stand readable in an object, and how many were looked for.
         built: (S, q) what the storage shows of S small indexes, and (S,) whether the texts of each contain the concept;

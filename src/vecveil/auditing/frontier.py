@@ -142,7 +142,7 @@ def frontier(
 
     ``record.recommended`` is a point or None, ``record.pick(at_most_leak=0.2)`` the best one within a limit, and
     ``vecveil.fit(texts, concept, encoder, **point.arguments)`` fits it on all texts and words. The figures hold for
-    the attackers of the record, on these texts; those of the best of many points are a little too good. The best point
+    the attackers of the record, on these texts. Choosing the best of many points biases its figures. The best point
     is attacked once more, by the attackers of an audit's quick tier, before it is recommended.
 
     Args:

@@ -116,7 +116,7 @@ class VectorMemory:
         fresh: dict[bytes, npt.NDArray[Any]] = {}
         if missing:
             fresh = dict(zip(missing, np.asarray(encode(list(missing.values()))), strict=True))
-        # Before anything is evicted: one call may ask for more vectors than the cache holds.
+        # Before anything is evicted: one call may ask for more vectors than the cache has room for.
         vectors = np.stack([fresh[key] if key in fresh else self._kept[key] for key in keys])
         for key in keys:
             if key in fresh:
@@ -319,7 +319,7 @@ class Preview:
         learn, choose, judge = split_groups(made.groups, _SHARES, seed=self.seed)
         rewriter = self.protector.rewriter
         clean = self._encoded(texts, say)
-        # Where vectors are protected, both are one object: `given is clean` tells this case in `_level`.
+        # Where vectors are protected, both are one object: `given is clean` distinguishes this case in `_level`.
         given = clean if rewriter is None else self._encoded(texts, say, rewriter.rewrite)
         parts = (learn, choose, judge)
         say(_ENCODING, "training an attacker on clean vectors")

@@ -296,7 +296,7 @@ def readers(file: Path) -> str:
 
 
 def fingerprint(name: str) -> str:
-    """Return what the fingerprint of the encoder with that name holds."""
+    """Return the content of the fingerprint of the encoder with that name."""
     if is_endpoint(name):
         return (
             "of the model's name alone: the server can change the model behind it, which `vecveil serve` notices "

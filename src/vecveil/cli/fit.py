@@ -122,7 +122,7 @@ settings = shared.stacked(
         help="Key file or env:NAME for --rewrite surrogate; only named when saved.",
     ),
     shared.file_option("--background", help="Vectors of ordinary texts (.npy), with --positive."),
-    shared.file_option("--labels", help="0/1 array (.npy): which concept words each positive row holds."),
+    shared.file_option("--labels", help="0/1 array (.npy): which concept words each positive row contains."),
     shared.other_task_options,
     shared.file_options,
     shared.encoder_settings,

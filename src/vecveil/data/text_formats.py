@@ -18,7 +18,7 @@ from vecveil.io import RepeatedKeyError, parse_json
 
 DEEPEST = 100
 MOST_FIELDS = 10_000
-# Largest integer that float64 holds exactly, and the range of int64.
+# Largest integer that float64 represents exactly, and the range of int64.
 _EXACT, _WORD = 1 << 53, 1 << 63
 _KINDS: dict[type, str] = {str: "string", bool: "bool_", float: "float64", type(None): "null"}
 

@@ -60,7 +60,7 @@ def fingerprint_model(model: Any, settings: Mapping[str, Any]) -> str:
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
         flat = tensor.detach().cpu().contiguous().reshape(-1)
-        # NumPy has no bfloat16; float32 holds every float16 and bfloat16 exactly.
+        # NumPy has no bfloat16; float32 represents every float16 and bfloat16 exactly.
         values = flat.float() if flat.dtype.is_floating_point and flat.element_size() < 4 else flat
         digest.update(memoryview(values.numpy()).cast("B"))
     for module in model.children():

@@ -60,7 +60,7 @@ def protect_model(
 ) -> ProtectionModule:
     """Verify a ``SentenceTransformer`` by a dozen fixed sentences, append a `ProtectionModule` and return it.
 
-    ``options`` are keyword arguments of the module. Raises IncompatibleError for a different model than that of the
+    ``options`` are keyword arguments of the module. Raises IncompatibleError for a different model than in the
     fit.
     """
     module = ProtectionModule(protector, **options)

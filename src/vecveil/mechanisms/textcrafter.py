@@ -36,7 +36,7 @@ _BLOCK = 2048  # rows per pass through the policy
 
 
 def degenerate_below(epsilon: float) -> float:
-    """Return √ε: the ratio ‖d⊥‖/‖d‖ up to which a draw has no reliable direction, ``epsilon`` that of the dtype.
+    """Return √ε: the ratio ‖d⊥‖/‖d‖ up to which a draw has no reliable direction, ``epsilon`` the dtype's.
 
     d⊥ has rounding error ε‖d‖, which is a share √ε of ‖d⊥‖ at this ratio.
     """

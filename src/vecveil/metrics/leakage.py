@@ -1,6 +1,6 @@
 """Metrics of leakage: token inference, detection and candidate matching.
 
-Token inference gives each text a score per token of the vocabulary; the labels say which tokens the text holds.
+Token inference gives each text a score per token of the vocabulary; the labels say which tokens the text contains.
 Detection is a yes-or-no attack (membership, a binary attribute): its thresholds are chosen on validation scores of
 other rows, so that the choice biases no figure. Ties are shared out: the credit is the average over random orders of
 equal scores, so that a constant score earns exactly chance.
@@ -95,7 +95,7 @@ def top_credit(scores: FloatArray, k: npt.NDArray[np.integer[Any]]) -> FloatArra
 
 
 def r_precision(scores: Any, labels: Any, groups: Any = None, *, base_rates: Any = None, seed: int = 0) -> Estimate:
-    """Return the share of true tokens among each text's k best, k being how many tokens it holds.
+    """Return the share of true tokens among each text's k best, k being how many tokens it contains.
 
     Micro-averaged over token instances (n counts them); texts without a token are left out.
 

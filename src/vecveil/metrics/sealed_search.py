@@ -101,7 +101,7 @@ class _Sample:
         self.nearest = np.take_along_axis(nearest, order, axis=1)
         self.gains = None if gains is None else np.take_along_axis(gains, self.nearest, axis=1)
         self.exceedance = _ScoreTail.of(further).exceedance(np.take_along_axis(scores, order, axis=1))
-        # In a far larger collection too few rows of the sample are among the nearest: those of the largest size with
+        # In a far larger collection too few rows of the sample are among the nearest: rows of the largest size with
         # enough of them stand in. A larger collection has nearer ones, so its figure is underestimated.
         self.most_further = (REACH - 1) * self.rows if further is own else np.inf
         if further is own:

@@ -603,7 +603,7 @@ def _noise(candidate: Candidate, data: Data, own: Embeddings, task: UtilityTask,
 def _check_precision(
     mechanism: Mechanism, candidate: Candidate, scale: Scale | None, noise: float, rms_norm: float, own: Embeddings
 ) -> None:
-    """Raise InvalidInputError, with the least scale that holds, where the dtype of the rows loses the noise.
+    """Raise InvalidInputError, with the least scale that works, where the dtype of the rows loses the noise.
 
     A shuffle, a rewriting and TextCrafter have no law of noise, so nothing is checked.
     """

@@ -231,7 +231,7 @@ class Candidate:
         parameters: the method's options as they were chosen; `vecveil.protector.fitting.refit` fits with them again.
         fixed_map: True if ``map_of`` ignores its argument.
         before, after: steps around noise and map.
-        mechanism: of a method with a fixed scale; None takes that of the family.
+        mechanism: of a method with a fixed scale; None takes the family's.
         findings: entries for the report of the fit; ``warnings`` is a list.
     """
 

@@ -303,7 +303,7 @@ class Protector:
         """Raise IncompatibleError if a row of ``X`` (N, n) is longer than the fit's.
 
         The noise would hide little of it, for example of vectors of the same encoder without normalisation.
-        Protectors that normalise or clip, and those of early versions without norms, accept every row. The message
+        Protectors that normalise or clip, and protectors of early versions without norms, accept every row. The message
         contains the row's number and none of its values.
         """
         limit = self._norm_limit
@@ -463,7 +463,7 @@ class Protector:
         The file contains no text, but its numbers depend on the texts of the fit: it is not a private object. With a
         text stage or a text-level method it contains the detector's terms and patterns and their replacements in clear,
         and only its owner can read it. It names the models of detectors, which are loaded with the first text, and
-        the key of surrogates, which it never holds.
+        the key of surrogates, which it never contains.
         """
         # A rewriter contains the concept's terms. write_bytes, not safetensors: a full disk raises OSError.
         write_bytes(path, self.to_bytes(), mode=PUBLIC if self.rewriter is None else PRIVATE)

@@ -39,7 +39,7 @@ from vecveil.types import Embeddings
 
 SEALED_FIELD = "vecveil_sealed"
 """Field of a row, or column of a table, that contains its sealed blob. Databases hold base64, since not every one
-stores bytes beside a vector."""
+stores bytes with a vector."""
 VERSION = b"\x01"
 HEADER_BYTES = 1 + KEY_ID_BYTES
 NONCE_END = HEADER_BYTES + NONCE_BYTES

@@ -126,8 +126,8 @@ def _derived(secret: bytes, purpose: bytes) -> bytes:
 class KeyProvider(Protocol):
     """Wraps data keys under a master key that vecveil never sees, such as one in a cloud KMS or in Vault.
 
-    ``context`` names the collection and the data key; it is not secret. `unwrap` must raise for another context
-    than that of `wrap` (associated data, encryption context).
+    ``context`` names the collection and the data key; it is not secret. `unwrap` must raise for a context
+    other than `wrap`'s (associated data, encryption context).
     """
 
     def wrap(self, key: bytes, context: bytes, /) -> bytes:

@@ -62,7 +62,7 @@ _INTERRUPTED = 3  # interrupted writes in a row that do not make `add` draw an u
 
 
 class CollectionOptions(TypedDict, total=False):
-    """The arguments of `ProtectedCollection` that a saved pipeline of Haystack holds."""
+    """The arguments of `ProtectedCollection` that a saved pipeline of Haystack contains."""
 
     name: str | None
     candidates: int | None

@@ -42,7 +42,7 @@ class Filling:
     """Counts of a finished and verified copy.
 
     Attributes:
-        rows: rows of the source that the index holds.
+        rows: rows of the source that the index contains.
         written: rows that this run wrote; the others were there already.
         skipped: bad rows that were left out.
         compared: rows whose vector, text and metadata were read back and compared.

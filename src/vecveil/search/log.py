@@ -562,7 +562,7 @@ class SegmentLog:
         except (SealingError, KeyFileError, OSError) as error:
             raise SealingError(
                 f"The file of trusted_state, {self._trusted.name}, cannot be read: it is damaged, or another index or "
-                "key wrote it. Restore it from a backup; without one, delete it and check what the storage holds.",
+                "key wrote it. Restore it from a backup; without one, delete it and check what the storage contains.",
                 code="E-SEAL-OPEN",
                 param="trusted_state",
             ) from error

@@ -545,7 +545,7 @@ def labels_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.
 def standard_error(share: float, labels: npt.NDArray[Any]) -> float:
     """Return the standard error of ``share_recovered`` on ``labels`` (N, V).
 
-    Binomial in the number of labels; for one column that of an area under the ROC curve (Hanley and McNeil 1982).
+    Binomial in the number of labels; for one column the error of an area under the ROC curve (Hanley, McNeil 1982).
     """
     marks = np.asarray(labels, dtype=bool)
     held, rest = int(marks.sum()), int((~marks).sum())

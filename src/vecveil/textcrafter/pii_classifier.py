@@ -363,7 +363,7 @@ DATE_TIME, URL and UUID are excluded: they are frequent in plain text and identi
 """
 
 PII_MIN_SCORE = 0.35
-"""Above Presidio's format-only patterns (at most 0.3 without a checksum or a supporting word beside them: any seven
+"""Above Presidio's format-only patterns (at most 0.3 without a checksum or a supporting word next to them: any seven
 digits may be a driving licence), below its telephone numbers (0.4)."""
 
 

@@ -24,7 +24,7 @@ EncodeTexts = Callable[[Sequence[str]], npt.NDArray[Any]]
 """The attacker's encoder: N texts in, (N, n) vectors out."""
 
 WordsOf = Callable[[Sequence[str]], Sequence[set[str]]]
-"""Returns the concept's words that each text holds."""
+"""Returns the concept's words that each text contains."""
 
 EXAMPLES = 20  # pairs of texts kept for a report
 _KEYS = {
