@@ -41,7 +41,7 @@ def command(
 ) -> None:
     """Read texts, learn the concept, protect the embeddings, attack them, and say what leaks.
 
-    Half of the texts teach the protector, the other half is audited. Without --input the notes are
+    The protector is fitted on half of the texts and audited on the other half. Without --input the notes are
     bundled and synthetic. Files in the folder: protected.parquet, protector.vecveil,
     audit.json and audit.html.
     """
