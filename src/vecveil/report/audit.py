@@ -88,7 +88,7 @@ def render_audit_csv(record: Source) -> str:
     """Return a CSV table (RFC 4180) with one row for each attack and metric, the main metric first.
 
     Missing figures are empty. A text that a spreadsheet would take for a formula gets an apostrophe in front. The ``n``
-    column counts the texts of the attack's main metric.
+    column repeats the count of the main metric.
     """
     audit = AuditRecord.load(record, owner="render_audit_csv")
 

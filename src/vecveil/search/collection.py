@@ -71,7 +71,7 @@ class CollectionOptions(TypedDict, total=False):
 
 
 class ProtectedCollection:
-    """One collection of a database, whose content the database cannot read.
+    """One collection of protected vectors in a database, with or without sealed originals.
 
     The database stores the protected vector of each text and a sealed blob of its exact vector, text and metadata.
     A search fetches ``candidates`` rows by the protected query, opens their blobs here and ranks them by the exact
