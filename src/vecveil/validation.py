@@ -36,7 +36,8 @@ def check_embeddings(
     if not isinstance(value, np.ndarray):
         fix = "Convert it with numpy.asarray(..., dtype=numpy.float32)."
         raise wrong_type(owner, param, "a NumPy array", value, fix=fix)
-    value = np.asarray(value)  # a subclass (matrix, masked array) could hide values from the checks
+    _check_unmasked(value, owner, param)
+    value = np.asarray(value)  # a subclass (matrix) could hide values from the checks
     if value.dtype not in _FLOATS:
         raise InvalidInputError(
             f"{owner}: `{param}` has dtype {value.dtype}; it must be float32 or float64. Convert it with "
@@ -75,6 +76,15 @@ def check_embeddings(
     return np.ascontiguousarray(value)
 
 
+def _check_unmasked(value: Any, owner: str, param: str) -> None:
+    if np.ma.is_masked(value):  # numpy.asarray drops the mask: the values under it would be used
+        raise InvalidInputError(
+            f"{owner}: `{param}` has masked values. Drop their rows, or replace them with .filled(...).",
+            code="E-INPUT-TYPE",
+            param=param,
+        )
+
+
 def all_finite(value: Embeddings) -> bool:
     """Return whether every value is finite; False also for finite values whose sum is not."""
     if value.size <= _SMALL:
@@ -86,6 +96,7 @@ def all_finite(value: Embeddings) -> bool:
 
 def check_numbers(value: Any, *, owner: str, param: str) -> npt.NDArray[np.float64]:
     """Return ``value`` as a float64 array of any shape, all finite."""
+    _check_unmasked(value, owner, param)
     try:
         numbers = np.asarray(value)
     except ValueError:  # rows of different lengths
@@ -227,6 +238,8 @@ def checked_vectors(value: Any, *, rows: int, owner: str, dimension: int | None 
         text = f"{owner} returned {got}. Make encode(texts) return one finite vector per text, all of one dimension."
         return InvalidInputError(text, code=f"E-INPUT-{kind}", param="encode")
 
+    if any(map(np.ma.is_masked, value if isinstance(value, list | tuple) else [value])):
+        raise refuse("TYPE", "masked values")
     try:
         array = np.asarray(_to_numpy(value))
         if array.dtype.kind not in "fiu":

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import functools
 import hashlib
 import hmac
@@ -727,6 +728,8 @@ def _system_explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _refusal(path, f"{_REASONS[sqlite3.SQLITE_FULL]} Nothing was recorded.") from error
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
         raise _refusal(
             path,

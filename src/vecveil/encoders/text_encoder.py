@@ -437,9 +437,10 @@ class _CallableBackend:
 
     def __init__(self, encoder: Any, *, fingerprint: str | None, name: str | None, batch_size: int) -> None:
         encode = next((getattr(encoder, name) for name in _METHODS if hasattr(encoder, name)), encoder)
-        if not callable(encode):
+        if not callable(encode) or isinstance(encoder, type):
             constraint = "a model name, a folder, a callable or an object with .encode"
-            raise wrong_type(_LOADER, "encoder", constraint, encoder)
+            fix = "Pass an object of the class." if isinstance(encoder, type) else ""
+            raise wrong_type(_LOADER, "encoder", constraint, encoder, fix=fix)
         given = fingerprint if fingerprint is not None else getattr(encoder, "fingerprint", None)
         if fingerprint is not None and (not isinstance(fingerprint, str) or not fingerprint):
             raise wrong_type(_LOADER, "fingerprint", "a non-empty string", fingerprint)

@@ -39,7 +39,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, KeyFileError
+from vecveil.errors import InvalidInputError, KeyFileError, wrong_type
 from vecveil.io import LOCK_SECONDS, LockedError, locked, parse_json, write_bytes
 from vecveil.randomness.kernel import BlockCipher, WordStream
 from vecveil.types import Embeddings
@@ -161,6 +161,8 @@ class NoiseKeys:
     @classmethod
     def of(cls, source: str | os.PathLike[str]) -> NoiseKeys:
         """Return the keys of ``source``: the path of a key file, or ``env:NAME``."""
+        if not isinstance(source, str | os.PathLike):
+            raise wrong_type("NoiseKeys.of", "source", "the path of a key file, or env:NAME", source)
         text = os.fspath(source)
         return cls.from_environment(text[4:]) if text.startswith("env:") else cls.from_file(text)
 

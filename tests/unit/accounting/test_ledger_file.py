@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hmac
 import os
 import shutil
@@ -287,6 +288,15 @@ def test_a_locked_ledger_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch
         assert Ledger(path).count("a") == 3  # reading goes on
         connection.execute("ROLLBACK")
     Ledger(path).record(["a"], protector=P, epsilon=1.0)
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(LedgerError, match="full disk"):
+        Ledger(tmp_path / "new.ledger").record(["a"], protector=P, epsilon=1.0)
 
 
 @contextlib.contextmanager

@@ -84,6 +84,8 @@ def test_an_encoder_that_changed_under_its_fingerprint_is_refused(tmp_path: Path
         ([[1.0, 2.0], [1.0]], "E-INPUT-TYPE"),
         ([["a"], ["b"]], "E-INPUT-TYPE"),
         (None, "E-INPUT-TYPE"),
+        (np.ma.masked_equal([[1.0, 2.0], [3.0, 9.0]], 9.0), "E-INPUT-TYPE"),
+        ([np.ma.masked_equal([1.0, 9.0], 9.0), np.ones(2)], "E-INPUT-TYPE"),
         (np.array([[1j], [1j]]), "E-INPUT-TYPE"),
     ],
 )
@@ -116,6 +118,8 @@ def test_tensors_are_taken() -> None:
 def test_other_objects_and_options_are_refused(tiny_folder: Path) -> None:
     with raises("E-INPUT-TYPE", "encoder"):
         load_encoder(3)  # type: ignore[arg-type]
+    with raises("E-INPUT-TYPE", "encoder"):
+        as_text_encoder(Lengths)
     with raises("E-INPUT", "options"):
         load_encoder(Lengths(), nonsense=1)
     with raises("E-INPUT", "options"):

@@ -89,6 +89,9 @@ def test_missing_binary_and_public_files(tmp_path: Path) -> None:
             path.chmod(0o700)
         with raises("E-KEY-FILE", "path"):
             NoiseKeys.from_file(path)
+    for source in (None, b"env:VECVEIL_KEYS", 7):
+        with raises("E-INPUT-TYPE", "source"):
+            NoiseKeys.of(source)  # type: ignore[arg-type]
     path = tmp_path / "public.key"
     path.write_text(record())
     path.chmod(0o640)
