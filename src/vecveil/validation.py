@@ -36,7 +36,7 @@ def check_embeddings(
     if not isinstance(value, np.ndarray):
         fix = "Convert it with numpy.asarray(..., dtype=numpy.float32)."
         raise wrong_type(owner, param, "a NumPy array", value, fix=fix)
-    _check_unmasked(value, owner, param)
+    check_unmasked(value, owner, param)
     value = np.asarray(value)  # a subclass (matrix) could hide values from the checks
     if value.dtype not in _FLOATS:
         raise InvalidInputError(
@@ -76,7 +76,8 @@ def check_embeddings(
     return np.ascontiguousarray(value)
 
 
-def _check_unmasked(value: Any, owner: str, param: str) -> None:
+def check_unmasked(value: Any, owner: str, param: str) -> None:
+    """Refuse a masked array with masked values."""
     if np.ma.is_masked(value):  # numpy.asarray drops the mask: the values under it would be used
         raise InvalidInputError(
             f"{owner}: `{param}` has masked values. Drop their rows, or replace them with .filled(...).",
@@ -96,7 +97,7 @@ def all_finite(value: Embeddings) -> bool:
 
 def check_numbers(value: Any, *, owner: str, param: str) -> npt.NDArray[np.float64]:
     """Return ``value`` as a float64 array of any shape, all finite."""
-    _check_unmasked(value, owner, param)
+    check_unmasked(value, owner, param)
     try:
         numbers = np.asarray(value)
     except ValueError:  # rows of different lengths

@@ -171,6 +171,10 @@ def test_what_cannot_be_is_refused(protector, protector_file, redactor, X, tmp_p
         ProtectorTransformer(protector).fit(X[:, :16])
     with pytest.raises(ValueError, match="NaN"):
         ProtectorTransformer(protector).fit(X).transform(np.full((2, 384), np.nan))
+    masked = np.ma.masked_where(np.abs(X) > 0.1, X)
+    for use in (ProtectorTransformer(protector).fit, ProtectorTransformer(protector).fit(X).transform):
+        with raises("E-INPUT-TYPE", "X"):
+            use(masked)
     with pytest.raises(NotFittedError):
         ProtectorTransformer(protector).transform(X)
     with pytest.raises(KeyFileError):

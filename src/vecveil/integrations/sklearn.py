@@ -19,7 +19,7 @@ from vecveil.protector import Protector, fit_labels
 from vecveil.protector.data import MIN_PAIRS
 from vecveil.protector.policy import STRONGER, KeySource, QueryProtection, ReleasePolicy, open_policy, open_protector
 from vecveil.sensitivity.shapes import NoiseShape
-from vecveil.validation import check_texts
+from vecveil.validation import check_texts, check_unmasked
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -123,6 +123,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
                 self._policy()
                 return self
         learns = self.protector is None and not self._learns_nothing()
+        check_unmasked(X, f"{_OWNER}.fit", "X")  # validate_data drops a mask
         X = validate_data(self, X, dtype=_DTYPES, order="C")
         if learns and len(X) < MIN_PAIRS:
             said = f"`X` has n_samples={len(X)}; a fit takes at least {MIN_PAIRS}. n_features={X.shape[1]}."
@@ -180,6 +181,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         policy = self._policy()
         if policy.rewrites_texts:
             return policy.protector.rewrite(check_texts(X, owner=f"{_OWNER}.transform", min_rows=0))
+        check_unmasked(X, f"{_OWNER}.transform", "X")
         X = validate_data(self, X, reset=False, dtype=_DTYPES, order="C")
         rng = None if self.random_state is None else self._draw(X)
         return (policy.queries if query else policy.documents)(X, rng)
