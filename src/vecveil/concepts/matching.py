@@ -567,7 +567,7 @@ class TermDetector:
     """
 
     rescans = True  # results depend on the text alone, so texts after removal can be scanned again
-    folds = True  # reads a text as written: it folds by rules of its own
+    folds = True  # the detector folds spellings itself, so it gets each text as written
 
     def __init__(
         self,

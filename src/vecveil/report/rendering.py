@@ -29,7 +29,7 @@ def render(
 
     ``escape`` escapes texts of a format other than HTML, Markdown and plain text.
 
-    An HTML page has the style sheet of all pages, and the one of its own name where there is one.
+    An HTML page gets ``style.css``, and the style sheet of its own name if that file exists.
     """
     name, _, form = template.rpartition(".")
     source = environment(form, folder, escape).get_template(template)
