@@ -26,7 +26,7 @@ from research.textcrafter.data import (
 )
 from research.textcrafter.defences import DEFENCES, MADE_HERE, Applied, kept_policy, make
 from research.textcrafter.specification import PII, TextCrafterSpec
-from research.textcrafter.summary import figures, findings, tables
+from research.textcrafter.summary import SWEPT, figures, findings, tables
 
 
 class TextCrafterSets(Experiment[TextCrafterSpec]):
@@ -56,7 +56,9 @@ class TextCrafterSets(Experiment[TextCrafterSpec]):
                         cell(part, where, d, seed) for where in sets for d in spec.defences if seed < spec.seeds_of(d)
                     ]
         if "sentences" in spec.parts:
-            found += [cell("sentences", where, d, 0) for where in spec.problems for d in spec.defences if _is_row(d)]
+            read = [d for d in spec.defences if _is_row(d) or d in SWEPT]
+            for seed in range(spec.seeds):
+                found += [cell("sentences", w, d, seed) for w in spec.problems for d in read if seed < spec.seeds_of(d)]
         return found
 
     def problems(self, spec: TextCrafterSpec, cell: Cell) -> tuple[str, ...]:

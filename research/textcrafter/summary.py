@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from research.textcrafter.specification import PII, TextCrafterSpec
 LABEL = "empirical, no formal privacy guarantee"
 _LABELS = load_beside(__file__, "labels.yaml")
 TITLES, PAPER_ROWS, SENTENCE, CURVES, SIZES, SWEEPS, CLASSIFIERS, READINGS = _LABELS.values()
+SWEPT = frozenset(name for names in SWEEPS.values() for name in names)  # defences on a curve of Fig. 3
 SCENARIOS = ("deployment", "development")
 EPOCHS = (0, 1, 2, 5, 10)
 DRAWN_CURVES = ("reward", "p_pii", "cluster_distance")
@@ -305,23 +307,37 @@ def _accuracy_against_bleu(spec: TextCrafterSpec, records: Records) -> list[Figu
 
 
 def _sweeps(records: Records) -> list[Figure]:
-    """Return accuracy against token inference over r, σ and ε, of the sets where a curve has two points."""
-    utility = records.where(part="utility", seed=0)
+    """Return accuracy against BLEU (Fig. 3 of the paper) and token inference over r, σ and ε.
+
+    A set has a figure where a curve has two points.
+    """
+    utility, sentences = (records.where(part=part, seed=0) for part in ("utility", "sentences"))
+
+    def bleu(where: str, defence: str) -> list[float]:
+        return sentences.where(set=where, defence=defence).figures("figures", "bleu", "value")
+
+    def inferred(where: str, defence: str) -> list[float]:
+        return strongest(utility.where(set=where, defence=defence), "token_inference", "attacks")
+
+    across = {"BLEU": ("BLEU of the reconstruction", bleu), "token inference": ("R-precision", inferred)}
     found = []
-    for where in sets_in(utility):
+    for where, (short, (label, leak)) in itertools.product(sets_in(utility), across.items()):
         series = []
         for name, defences in SWEEPS.items():
-            own = [row for defence in defences for row in utility.where(set=where, defence=defence)]
-            read = [(strongest(Records([row]), "token_inference", "attacks"), row["found"]) for row in own]
-            points = [Point(100 * x[0], 100 * cell["deployment"]["accuracy"]) for x, cell in read if x]
+            points = [
+                Point(100 * x, 100 * y)
+                for defence in defences
+                for x, y in zip(
+                    leak(where, defence),
+                    utility.where(set=where, defence=defence).figures("deployment", "accuracy"),
+                    strict=False,
+                )
+            ]
             series += [Series(f"{name}; {LABEL}" if "TextCrafter" in name else name, points)] if len(points) > 1 else []
         if series:
-            caption = (
-                "Deployment, first seed; noise grows from right to left. The paper's Fig. 3 has BLEU across: "
-                "reconstructions are measured at r = 1 alone."
-            )
-            title = f"Accuracy against token inference over r, σ and ε: {set_title(where)}"
-            x, y = XAxis("R-precision of token inference (%)"), YAxis("accuracy (%)")
+            caption = "Deployment, first seed; noise grows from right to left."
+            title = f"Accuracy against {short} over r, σ and ε: {set_title(where)}"
+            x, y = XAxis(f"{label} (%)"), YAxis("accuracy (%)")
             found.append(Figure(title, caption=caption, x=x, y=y, series=series))
     return found
 
