@@ -159,7 +159,8 @@ def test_a_curve_over_the_noise_needs_two_of_its_points() -> None:
     rows = [_row("utility", "ade", name, _utility(0.5 + i / 10, 0.3 + i / 10)) for i, name in enumerate(names)]
     rows += [_row("sentences", "ade", names[i], _sentence(0.1 + i / 10)) for i in (0, 2, 3)]
     figures = [one for one in TextCrafterSets().summary(SPEC, Records(rows)).figures if "over r" in one.title]
-    assert [(one.title, one.series[0].name, [(round(p.x), round(p.y)) for p in one.series[0].points]) for one in figures] == [
+    drawn = [(one.title, one.series[0]) for one in figures]
+    assert [(title, one.name, [(round(p.x), round(p.y)) for p in one.points]) for title, one in drawn] == [
         ("Accuracy against BLEU over r, σ and ε: ADE", "Gaussian, over σ", [(10, 50), (30, 70)]),
         ("Accuracy against token inference over r, σ and ε: ADE", "Gaussian, over σ", [(30, 50), (40, 60), (50, 70)]),
     ]
