@@ -160,7 +160,7 @@ def finding_of(claim: Claim, ours: Tally, *, difference: str, suffix: str = "") 
         f"{claim.paper}, {claim.source}",
         verdict(ours),
         str(ours) if ours.cells else "not measured",
-        f"{theirs} of its tables" if theirs.cells else "shown in a picture",
+        f"{theirs} of its tables" if theirs.cells else "shown in a picture" if "Fig." in claim.source else "no figures",
         difference,
         id=claim.id,
     )
@@ -194,6 +194,29 @@ def by_scale(records: Records, *axes: str, first: Sequence[Any] = ()) -> list[tu
     scales, place = records.values("scale"), axes.index("scale")
     found = list(records.each(*axes))
     return sorted(found, key=lambda one: (first.index(one[0][0]) if first else 0, scales.index(one[0][place])))
+
+
+def alive(records: Records, *within: str) -> Records:
+    """Return the records that decide a claim, with the ``leakage`` of the strongest live attack.
+
+    Problems with too few judged texts have none, nor have records without a live attack; the ``categories`` of a dead
+    attack are left out.
+
+    Args:
+        within: axes besides ``problem`` by which an attack is live.
+    """
+    found = []
+    for _, own in counted(records).each("problem", *within):
+        live = live_attacks(own)
+        for row in own:
+            attacks = row["found"].get("attacks", {})
+            known = {name: attacks[name]["r_precision"] for name in live if name in attacks}
+            if known:
+                worst = max(known, key=lambda name: known[name]["value"])
+                same = worst == row["found"].get("worst", worst)
+                kept = {key: value for key, value in row["found"].items() if same or key != "categories"}
+                found.append({**row, "found": {**kept, "worst": worst, "leakage": known[worst]}})
+    return Records(found)
 
 
 def point_table(records: Records, problem: str, tables: Sequence[str] = ()) -> Table:
@@ -304,18 +327,6 @@ def curve(records: Records, problem: str) -> Figure:
     )
 
 
-def leakage_of(records: Records, live: Sequence[str]) -> Measured | None:
-    """Return the R-precision (%) of the strongest live attack in each record, with its error."""
-    rows = []
-    for row in records:
-        attacks = row["found"].get("attacks", {})
-        known = [attacks[name]["r_precision"] for name in live if name in attacks]
-        if known:
-            strongest = max(known, key=lambda figure: figure["value"])
-            rows.append({"cell": row["cell"], "found": {"leakage": strongest}})
-    return Records(rows).measured("leakage", factor=100)
-
-
 def paper_rows(
     records: Records, *axes: str, kinds: Sequence[str] = ("effective",), within: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
@@ -330,9 +341,9 @@ def paper_rows(
         within: axes besides ``problem`` by which an attack is live.
     """
     rows: list[dict[str, Any]] = []
-    for _, own in counted(records).each("problem", *within):
+    for _, own in alive(records, *within).each("problem", *within):
         live = live_attacks(own)
-        for (*values, scale), at in own.each(*axes) if live else ():
+        for (*values, scale), at in own.each(*axes):
             parsed = parse_scale(scale)
             if parsed.kind not in kinds:
                 continue
@@ -342,7 +353,7 @@ def paper_rows(
                 | {
                     "epsilon": parsed.value,
                     "axis": parsed.kind,
-                    "leakage": leakage_of(at, live),
+                    "leakage": at.measured("leakage", factor=100),
                     "utility": at.measured("utility", factor=100),
                     "confidence": at.measured("attacks", live[0], "confidence", factor=100),
                     "eq13": at.measured("attacks", live[0], "leakage", factor=100),

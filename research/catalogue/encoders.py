@@ -169,10 +169,12 @@ def _curve(records: Records, problem: str) -> Figure:
 
 
 def _findings(records: Records, missing: list[str]) -> list[ClaimFinding]:
-    rows = draw.paper_rows(records, "problem", "encoder", "method", "scale", within=("encoder",))
+    places = ("problem", "encoder", "method", "scale")
+    rows = draw.paper_rows(records, *places, kinds=("effective", "clean"), within=("encoder",))
     without = f" Not measured: {', '.join(missing)}." if missing else ""
     axes = ("dataset", "encoder", "epsilon", "method")
-    return [*draw.findings_of("encoders", rows, axes, difference=draw.SETTING + without), *_ours(records)]
+    ours = _ours(draw.alive(records, "encoder"))
+    return [*draw.findings_of("encoders", rows, axes, difference=draw.SETTING + without), *ours]
 
 
 def _ours(records: Records) -> list[ClaimFinding]:

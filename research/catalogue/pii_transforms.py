@@ -106,11 +106,16 @@ def _rewriter(bench: Bench, cell: Cell) -> Rewriter:
     return found
 
 
-def _rate(records: Records, problem: str, rows: Records, attack: str | None = None, *, assumed: bool) -> float:
-    """Return R from means over seeds: of the strongest attack's leakage, or of Eq. 13 of one ``attack``."""
+def _live(own: Records) -> list[str]:
+    """Return the classifiers that decide R, the strongest first; ``transplant`` learns from no changed text."""
+    return [name for name in draw.live_attacks(own) if name != "transplant"]
+
+
+def _rate(records: Records, problem: str, rows: Records, attack: str, *, assumed: bool) -> float:
+    """Return R from means over seeds, of the leakage of Eq. 13 to one attack."""
     clean = records.where(problem=problem, method="none")
-    leakage = ("leakage",) if attack is None else ("attacks", attack, "leakage")
-    means = [one.number(*path, "value") for one in (clean, rows) for path in (leakage, ("utility",))]
+    paths = ("attacks", attack, "leakage"), ("utility",)
+    means = [one.number(*path, "value") for one in (clean, rows) for path in paths]
     if None in means:
         return math.nan
     before, had, after, has = (mean.value for mean in means if mean is not None)
@@ -127,18 +132,17 @@ def _table(records: Records, problem: str) -> Table:
         return found if scale == CHANGED else {**found, "epsilon": -1.0 if epsilon is None else epsilon}
 
     own = records.where(problem=problem)
+    live, few = _live(own), draw.few_texts(own)
 
     def paper(name: str) -> draw.Published:
-        if draw.few_texts(own):
-            return lambda key: None
-        return lambda key: draw.share_beside(TABLES, name, **keys(key))
+        return lambda key: None if few else draw.share_beside(TABLES, name, **keys(key))
 
     def rate(key: tuple[str, str], rows: Records, *, assumed: bool) -> Number | str | None:
         changed = key[1] == CHANGED
         if assumed and not changed:
             return "–"
-        values = [] if key[0] == "none" else [_rate(records, problem, rows, assumed=assumed)]
-        theirs = draw.beside(TABLES, "rate", **keys(key)) if assumed or not changed else None
+        values = [] if key[0] == "none" or not live else [_rate(records, problem, rows, live[0], assumed=assumed)]
+        theirs = draw.beside(TABLES, "rate", **keys(key)) if not few and (assumed or not changed) else None
         return number(values, percent=False, published=theirs)
 
     return draw.table(
@@ -154,6 +158,7 @@ def _table(records: Records, problem: str) -> Table:
             draw.column("R, leakage measured", partial(rate, assumed=False)),
             draw.column("R, no leakage assumed", partial(rate, assumed=True)),
         ],
+        f"R: of the leakage of Eq. 13 to `{live[0]}`, the strongest on clean vectors." if live else "",
     )
 
 
@@ -163,8 +168,7 @@ def _rows(records: Records, problem: str) -> list[dict[str, Any]]:
     The rate is that of the leakage of Eq. 13 to the classifier that is strongest on clean vectors.
     """
     own = records.where(problem=problem)
-    live = [name for name in draw.live_attacks(own) if name != "transplant"]  # it learns from no changed text
-    found = []
+    live, found = _live(own), []
     for (method, scale), rows in own.each("method", "scale") if live else ():
         epsilon = None if scale == CHANGED else draw.epsilon_of(scale)
         if scale != CHANGED and epsilon is None:

@@ -191,7 +191,8 @@ def _findings(records: Records) -> list[ClaimFinding]:
     points = draw.paper_rows(records, "problem", "recipe", "lambda", "scale", kinds=("literal", "effective"))
     rows = [row for row in points if row["recipe"] == "published"]
     found = draw.findings_of("lambda", rows, keys, difference=draw.SETTING)
-    spans = _spans(records)
+    counting = draw.alive(records)
+    spans = _spans(counting)
     if spans:
         largest, where = max(spans)
         found.append(
@@ -206,7 +207,7 @@ def _findings(records: Records) -> list[ClaimFinding]:
             )
         )
     others = [name for name in records.values("recipe") if name not in ("none", "published")]
-    return [*found, *(one for name in others for one in _against_utility(records, name))]
+    return [*found, *(one for name in others for one in _against_utility(counting, name))]
 
 
 def _spans(records: Records) -> list[tuple[float, str]]:
@@ -223,7 +224,7 @@ def _spans(records: Records) -> list[tuple[float, str]]:
 def _against_utility(records: Records, recipe: str) -> list[ClaimFinding]:
     """Return whether a mask that became sparse leaks less than the published one at the same utility."""
     gaps = []
-    for (problem, scale), own in draw.counted(records).where(recipe=recipe).each("problem", "scale"):
+    for (problem, scale), own in records.where(recipe=recipe).each("problem", "scale"):
         at = records.where(recipe="published", problem=problem, scale=scale).measured("leakage")
         if parse_scale(scale).kind != "utility" or at is None:
             continue

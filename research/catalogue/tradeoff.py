@@ -98,8 +98,7 @@ def _table(records: Records, problem: str) -> Table:
 def _rows(records: Records, problem: str) -> list[dict[str, object]]:
     """Return our figures with the paper's keys and units, of categories with enough instances."""
     found: list[dict[str, object]] = []
-    own = draw.counted(records.where(problem=problem))
-    for (method, scale), rows in own.each("method", "scale") if draw.live_attacks(own) else ():
+    for (method, scale), rows in draw.alive(records.where(problem=problem)).each("method", "scale"):
         parsed = parse_scale(scale)
         for name in _categories(rows) if parsed.kind == "effective" else ():
             value, n = rows.measured("categories", name, factor=100), rows.figures("categories", name, "n")
@@ -171,7 +170,7 @@ class Frontier(Grid[GridSpec]):
         return draw.table("At equal utility", groups, columns, "The strongest attack of each method.")
 
     def _bar(self, records: Records, problem: str) -> ClaimFinding:
-        at = records.where(problem=problem, scale=AT)
+        at = draw.alive(records.where(problem=problem)).where(scale=AT)
         shares = draw.excess_shares(at.where(method="subspace"), at.where(method="sparse"))
         claim = (
             f"At 95 % utility subspace leaks at most a third of SPARSE's excess over chance ({problem}, listed words)."

@@ -80,15 +80,14 @@ def test_two_encoders_of_one_dimension_have_their_own_masks(data: Path, encoder:
 
 def made(leaks: dict[str, float]) -> Records:
     """Return records at equal utility, in which each method leaks so much, by chance 0.1."""
-    return Records(
-        [
-            {
-                "cell": {"problem": "sts12", "encoder": "e", "method": method, "scale": "utility 0.95", "seed": 0},
-                "found": {"leakage": {"value": value, "chance": 0.1}, "utility": {"value": 0.7, "relative": 0.95}},
-            }
-            for method, value in leaks.items()
-        ]
-    )
+
+    def row(method: str, scale: str, value: float) -> dict[str, Any]:
+        figure = {"value": value, "low": value, "high": value, "chance": 0.1}
+        found = {"attacks": {"linear": {"r_precision": figure}}, "utility": {"value": 0.7, "relative": 0.95}}
+        cell = {"problem": "sts12", "encoder": "e", "method": method, "scale": scale, "seed": 0}
+        return {"cell": cell, "found": found}
+
+    return Records([row("none", "clean", 0.7), *(row(name, "utility 0.95", value) for name, value in leaks.items())])
 
 
 @pytest.mark.parametrize(("sparse", "subspace", "verdict"), [(0.6, 0.2, "agrees"), (0.2, 0.6, "disagrees")])

@@ -1,13 +1,15 @@
-"""Shares of another method's excess over chance: told only where there is an excess."""
+"""What findings rest on: attacks that are live on clean vectors, and shares of an excess over chance."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.experiment_data import small_data
-from research import run, summarise
+from research import load_spec, run, summarise
+from research.catalogue import experiment_named
 from research.experiment import Records
 from research.tables import excess_shares
 
@@ -31,6 +33,44 @@ def records(sparse: float, subspace: float) -> Records:
 def test_a_share_is_of_an_excess(sparse: float, subspace: float, shares: list[float]) -> None:
     rows = records(sparse, subspace)
     assert excess_shares(rows.where(method="subspace"), rows.where(method="sparse")) == pytest.approx(shares)
+
+
+def point(method: str, scale: str, *, dead: float, live: float, recipe: str) -> dict[str, Any]:
+    """Return a record with an attack that is at chance on clean vectors."""
+    attacks = {
+        name: {"r_precision": {"value": value, "low": value - 0.01, "high": value + 0.01, "chance": 0.2}}
+        for name, value in (("dead", dead), ("linear", live))
+    }
+    worst = "dead" if dead > live else "linear"
+    axes = {"recipe": recipe, "lambda": 0.001} if recipe else {"encoder": "e"}
+    return {
+        "cell": {"problem": "p", "method": method, "scale": scale, "seed": 0, **axes},
+        "found": {
+            "attacks": attacks,
+            "worst": worst,
+            "leakage": attacks[worst]["r_precision"],
+            "categories": {"city": {**attacks[worst]["r_precision"], "n": 500}},
+            "utility": {"metric": "m", "value": 0.8, "relative": 0.9},
+            "protector": {"mask": {"effective_dimensions": 9}},
+        },
+    }
+
+
+@pytest.mark.parametrize("name", ["categories", "frontier", "encoders", "lambda"])
+def test_an_attack_at_chance_on_clean_vectors_decides_nothing(name: str) -> None:
+    """The live attack recovers the same behind every method; the dead one far more behind SPARSE."""
+    leaks = {"sparse": 0.9, "laplace": 0.6, "subspace": 0.5, "purkayastha": 0.6}
+    rows = [point("none", "clean", dead=0.2, live=0.8, recipe="none" if name == "lambda" else "")]
+    for scale in ("effective 10", "utility 0.95"):
+        for method, dead in leaks.items():
+            recipe = ("published" if method == "sparse" else "fast-gates") if name == "lambda" else ""
+            rows.append(point(method, scale, dead=dead, live=0.4, recipe=recipe))
+    told = experiment_named(name).summary(load_spec(name)[0], Records(rows)).findings
+    if name == "frontier":
+        assert [(one.verdict, one.ours[:5]) for one in told] == [("disagrees", "100 %")]
+    else:
+        assert told
+        assert not [one.claim for one in told if one.verdict in ("agrees", "disagrees")]
 
 
 def test_the_data_sets_are_counted_and_stand_beside_the_papers(tmp_path: Path) -> None:
