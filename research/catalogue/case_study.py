@@ -235,20 +235,29 @@ def _means(records: Records, problem: str) -> Table:
 
 
 def _rows(records: Records) -> list[dict[str, Any]]:
-    """Return our means with the paper's keys and units, and their errors."""
-    return [
-        {"dataset": problem, "epsilon": draw.epsilon_of(scale), "method": method, "semantic": at.measured("semantic")}
-        for (problem, scale, method), at in draw.counted(records).each("problem", "scale", "method")
-        if draw.epsilon_of(scale) is not None
-        and draw.above_chance(records.where(problem=problem, scale="clean"), "semantic")
-    ]
+    """Return our means with the paper's keys and units, and their errors, of an attack that is live on clean vectors.
+
+    What is ``hidden`` is minus the leakage.
+    """
+    rows = []
+    for (problem,), own in draw.counted(records).each("problem"):
+        figures = {"semantic": ("semantic", 1.0), "hidden": ("leakage", -100.0)}
+        clean = own.where(scale="clean")
+        live = {name: one for name, one in figures.items() if draw.above_chance(clean, one[0])}
+        for (scale, method), at in own.each("scale", "method"):
+            if (epsilon := draw.epsilon_of(scale)) is not None:
+                row = {name: at.measured(key, factor=factor) for name, (key, factor) in live.items()}
+                rows.append({"dataset": problem, "epsilon": epsilon, "method": method, **row})
+    return rows
 
 
 def _hidden(records: Records) -> list[ClaimFinding]:
     """Return in how many of the shown texts SPARSE hides every sensitive word, as in the paper's two."""
     texts = [
         text
-        for r in records.where(method="sparse")
+        for _, own in draw.counted(records).each("problem")
+        if draw.above_chance(own.where(scale="clean"), "leakage")
+        for r in own.where(method="sparse")
         if draw.epsilon_of(r["cell"]["scale"]) is not None
         for text in r["found"]["shown"]
         if text["words"] and not text["learnt"]

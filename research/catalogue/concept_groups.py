@@ -161,7 +161,7 @@ class ConceptGroups(Experiment[ConceptGroupsSpec]):
                 *([_overlaps(masks, overlaps, top)] if masks else []),
             ],
             figures=[_heat(one, group, top) for one in masks for group in dict.fromkeys(one.groups)],
-            findings=_findings(records, recipes, masks, overlaps, top, scale),
+            findings=_findings(_live(records), recipes, masks, overlaps, top, scale),
             notes=[*_left_out(records), *published(TABLE).notes],
         )
 
@@ -269,6 +269,18 @@ def _left_out(records: Records) -> list[str]:
             said = ", ".join(f"{count} {why}" for why, count in counts.most_common())
             found.append(f"Words of {group} that are not protected themselves: {said}.")
     return found
+
+
+def _live(records: Records) -> Records:
+    """Return the records of the problems in whose clean vectors the attack finds more words than by chance."""
+    return Records(
+        [
+            row
+            for _, own in draw.counted(records).each("problem")
+            for row in own
+            if draw.above_chance(own.where(method="none"), "leakage")
+        ]
+    )
 
 
 class _Masks:
@@ -466,13 +478,11 @@ def _findings(
     found = draw.findings_of("concept-groups", rows, ("group", "tokens", "words"), difference=DIFFERENCE)
     for name, one in overlaps.items():
         few = sum(len(own.words) for own in masks if own.recipe == name) < ENOUGH_WORDS
-        told = one.p_value <= ALPHA and one.within > one.across
-        of_masks: Verdict = "agrees" if told else "unclear" if few else "disagrees"
         found.append(
             ClaimFinding(
                 f"Masks of similar words ({name}) share more of their highest dimensions than words grouped at random.",
                 "SPARSE, Fig. 2",
-                of_masks,
+                _verdict_on(one, few=few),
                 f"{one.within:.1%} in a group, {one.across:.1%} across, p = {one.p_value:.1e}",
                 "shown in a picture",
             )
@@ -493,6 +503,15 @@ def _findings(
         if name in methods and "laplace" in methods:
             found += _beyond_noise(records, groups, name, scale)
     return found
+
+
+def _verdict_on(overlap: Overlap, *, few: bool) -> Verdict:
+    """Return whether groups share more than words grouped at random; ``few`` words tell little."""
+    if overlap.p_value <= ALPHA and overlap.within > overlap.across:
+        return "agrees"
+    if few:
+        return "unclear"
+    return "disagrees" if overlap.p_value >= 1 - ALPHA and overlap.within < overlap.across else "no difference"
 
 
 def _beyond_noise(records: Records, groups: list[str], method: str, scale: str) -> list[ClaimFinding]:

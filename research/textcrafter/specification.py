@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from research.specification import Spec, Whole, check_names, whole_numbers, wrong
+from research.specification import ConceptSpec, Spec, Whole, check_names, whole_numbers, wrong
 from research.textcrafter.cells import TOKEN_ATTACKS
 from research.textcrafter.data import PiiSpec
 from research.textcrafter.defences import DEFENCES, Defence
@@ -82,6 +82,9 @@ class TextCrafterSpec(Spec, frozen=True, kw_only=True):
         numbers = whole_numbers(own)
         shown = ", ".join(f"{key} = {value:g}" for key, value in own.items())
         return dataclasses.replace(base, title=f"{base.title}; {shown}", options={**base.options, **numbers})
+
+    def concepts(self) -> dict[str, ConceptSpec]:
+        return {**super().concepts(), "the PII corpus": self.pii.concept}
 
     def seeds_of(self, name: str) -> int:
         is_row = name in DEFENCES and DEFENCES[name].main

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from research import tables as draw
 from research.experiment import Records, note
-from research.judging import Tally, compare, verdict
+from research.judging import Measured, Tally, compare, verdict
 from research.published import claims, published
 from research.results import ClaimFinding, Figure, Number, Point, Series, Table, XAxis, YAxis, number
 from research.specification import load_beside
@@ -379,7 +379,7 @@ def findings(spec: TextCrafterSpec, records: Records) -> list[ClaimFinding]:
                 continue
             tallies = [claim.compare.tally(_rows(records, reading, one), keys) for one in SCENARIOS]
             one = draw.finding_of(claim, tallies[0], difference=difference, suffix=f" (Reading: {name}.)")
-            if claim.compare.figure == "accuracy" and tallies[1].cells:
+            if claim.compare.figure in ("accuracy", "kept") and tallies[1].cells:
                 one = structs.replace(one, ours=f"{one.ours}; in development it {tallies[1]}")
             found.append(one)
     return [*found, *_at_equal_accuracy(records)]
@@ -392,16 +392,35 @@ def _rows(records: Records, reading: str, scenario: str) -> list[dict[str, Any]]
     utility, sentences = (records.where(part=part) for part in ("utility", "sentences"))
     rows = []
     for where in sets_in(records):
+        clean = sentences.where(set=where, defence="none")
+        live = [k for k in ("bleu", "rouge_l") if draw.above_chance(clean, "figures", k)]
         for ours, theirs in names.items():
             read, own = (part.where(set=where, defence=ours) for part in (sentences, utility))
-            row = {k: read.measured("figures", k, factor=100) for k in ("bleu", "rouge_l")}
+            row = {k: read.measured("figures", k, factor=100) for k in live}
             accuracy = own.measured(scenario, "accuracy", factor=100)
-            if accuracy is not None:  # of one seed the interval is that of a share of the test rows
-                share, n = accuracy.value / 100, min(own.figures("sizes", "test"), default=1)
-                accuracy = replace(accuracy, half=196 * math.sqrt(max(share * (1 - share), 0) / n))
-            row["accuracy"] = accuracy
+            row["accuracy"] = accuracy and _with_half(accuracy, min(own.figures("sizes", "test"), default=1))
             rows.append({"dataset": where, "method": theirs, **row})
+        swept = next((own for own in SWEEPS.values() if reading in own), ())
+        for step, ours in enumerate(swept):
+            own = utility.where(set=where, defence=ours)
+            if (accuracy := own.measured(scenario, "accuracy", factor=100)) is None:
+                continue
+            recovered = {
+                row["cell"]["seed"]: 100 * max(attacks.values())
+                for row in own
+                if (attacks := row["found"]["token_inference"]["attacks"])
+            }
+            row = {"kept": _with_half(accuracy, own.figures("sizes", "test")[0])}
+            if recovered:
+                row["recovered"] = _with_half(Measured(recovered), own.figures("sizes", "token_test")[0])
+            rows.append({"dataset": where, "radius": step, **row})
     return rows
+
+
+def _with_half(percent: Measured, n: float) -> Measured:
+    """Return a share of ``n`` rows, in per cent, with the half interval that it has with one seed."""
+    share = percent.value / 100
+    return replace(percent, half=196 * math.sqrt(max(share * (1 - share), 0) / n))
 
 
 def _at_equal_accuracy(records: Records) -> list[ClaimFinding]:
@@ -411,17 +430,20 @@ def _at_equal_accuracy(records: Records) -> list[ClaimFinding]:
     utility = records.where(part="utility", seed=0)
     for where in sets_in(utility):
         pairs = [
-            (row["found"]["deployment"]["accuracy"], max(attacks.values()))
+            (
+                _with_half(Measured({0: 100 * found["deployment"]["accuracy"]}), found["sizes"]["test"]),
+                _with_half(Measured({0: 100 * max(attacks.values())}), found["sizes"]["token_test"]),
+            )
             for defence in ("textcrafter", "gaussian-2")
             for row in utility.where(set=where, defence=defence)
-            if (attacks := row["found"]["token_inference"]["attacks"])
+            if (found := row["found"]) and (attacks := found["token_inference"]["attacks"])
         ]
         if len(pairs) == 2:
             (ours, reads), (theirs, beside) = pairs
             outcomes.append((min(compare(beside, reads), 1 if compare(ours, theirs) >= 0 else -1), {}))
             parts.append(
-                f"{set_title(where)}: accuracy {100 * ours:.1f} % and R-precision {reads:.3f} against "
-                f"{100 * theirs:.1f} % and {beside:.3f}"
+                f"{set_title(where)}: accuracy {ours.value:.1f} % and R-precision {reads.value:.1f} % against "
+                f"{theirs.value:.1f} % and {beside.value:.1f} %"
             )
     claim = (
         "A learnt perturbation of norm r leaks less, at no less accuracy, than Gaussian noise of norm 2r that costs "

@@ -11,7 +11,15 @@ import pytest
 
 from harness.experiment_data import TERMS, lsa_folder, small_data, summary_of
 from research import run, summarise
-from research.catalogue.concept_groups import change_of, mask_overlap, shared, top_dimensions, union_of_top
+from research.catalogue.concept_groups import (
+    Overlap,
+    _verdict_on,
+    change_of,
+    mask_overlap,
+    shared,
+    top_dimensions,
+    union_of_top,
+)
 from research.experiment import Records
 from vecveil.errors import DataFileError
 
@@ -168,6 +176,19 @@ def test_a_planted_overlap_is_found_and_a_permuted_one_is_not() -> None:
     mixed = mask_overlap(masks, [groups[i] for i in rng.permutation(15)], top=5)
     assert mixed.p_value > 0.01
     assert mask_overlap(masks[:3], ["x", "y", "z"], top=5).p_value == 1  # no two of a group
+
+
+@pytest.mark.parametrize(
+    ("within", "p_value", "few", "told"),
+    [
+        (0.3, 0.01, False, "agrees"),
+        (0.3, 0.2, False, "no difference"),
+        (0.3, 0.2, True, "unclear"),
+        (0.1, 0.99, False, "disagrees"),
+    ],
+)
+def test_an_overlap_within_the_error_is_no_difference(within: float, p_value: float, few: bool, told: str) -> None:
+    assert _verdict_on(Overlap(within, 0.2, {}, p_value), few=few) == told
 
 
 def test_highest_dimensions() -> None:

@@ -205,6 +205,27 @@ def test_learning_is_compared_with_louder_noise_of_the_same_accuracy() -> None:
     assert (found(0.3, 0.6), found(0.5, 0.6), found(0.3, 0.5)) == ("agrees", "disagrees", "disagrees")
 
 
+def test_the_same_within_the_error_decides_nothing_nor_does_a_decoder_at_chance() -> None:
+    rows = [_row("utility", "ade", "textcrafter", _utility(0.6, 0.40))]
+    rows += [_row("utility", "ade", "gaussian-2", _utility(0.6, 0.41))]
+    assert _finding(Records(rows), "norm 2r").verdict == "no difference"
+
+    def lower(clean: float) -> str:
+        bleu = {"none": clean, "gaussian": 0.5, "ldp-gaussian": 0.5, "textcrafter": 0.1}
+        rows = [_row("sentences", "ade", name, _sentence(value)) for name, value in bleu.items()]
+        rows += [_row("utility", "ade", name, _utility(0.5)) for name in bleu]
+        return _finding(Records(rows), "lower BLEU").verdict
+
+    assert (lower(0.6), lower(0.01)) == ("agrees", "not measured")
+
+
+def test_a_larger_radius_is_judged_step_by_step() -> None:
+    names = ("textcrafter-embedding-half", "textcrafter-embedding", "textcrafter-embedding-2")
+    rows = [_row("utility", "ade", name, _utility(0.8 - i / 5, 0.3)) for i, name in enumerate(names)]
+    assert _finding(Records(rows), "the fewer words").verdict == "no difference"
+    assert _finding(Records(rows), "the less accurate").verdict == "agrees"
+
+
 def test_textcrafter_is_nowhere_without_its_label() -> None:
     for table in TextCrafterSets().summary(SPEC, _everything()).tables:
         words = [str(cell) for row in table.rows for cell in row if isinstance(cell, str)]
