@@ -180,9 +180,18 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
             asked=len(cells), measured=sum("skipped" not in row["found"] for row in rows), failed=len(folder.failures())
         ),
         seconds=round(sum(row["seconds"] for row in rows), 1),
-        notes=summary.notes,
+        notes=[*_concepts(spec), *summary.notes],
         tables=summary.tables,
         figures=summary.figures,
         findings=[structs.replace(finding, command=command) for finding in summary.findings],
     )
     return found.to_record()
+
+
+def _concepts(spec: Spec) -> list[str]:
+    """Return the note on which concept each problem has; none for an experiment without problems."""
+    problems: dict[str, list[str]] = {}
+    for name, concept in spec.concepts().items():
+        problems.setdefault(str(concept), []).append(name)
+    parts = "; ".join(f"{words} ({', '.join(names)})" for words, names in problems.items())
+    return [f"Concept: {parts}."] if parts else []

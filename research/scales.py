@@ -1,8 +1,8 @@
 """Noise scales: literal ε, effective ε, or a share of utility.
 
-The papers' ε is not Algorithm 1's: on unit vectors of n = 384 its noise has a norm of n/ε, about 25 times what matches
-their utility curves. So both are measured: ``literal 10`` is Algorithm 1 with ε = 10; ``effective 10`` is noise of norm
-15.5 / 10, the scale that reproduces their relative utility (within 5 % on MiniLM).
+SPARSE's printed ε is not Algorithm 1's: on unit vectors of n = 384 its noise has a norm of n/ε, about 25 times what
+matches the utility curves. So both are measured: ``literal 10`` is Algorithm 1 with ε = 10; ``effective 10`` is noise
+of norm 15.5 / 10, the scale that reproduces the relative utility (within 5 % on MiniLM).
 """
 
 from __future__ import annotations

@@ -99,6 +99,24 @@ class ConceptSpec(Settings, frozen=True, kw_only=True):
     model: str | None = None
     patterns: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """The concept in words, for reports."""
+        parts = [f"{len(self.terms)} listed words"] if self.terms else []
+        if self.terms_file:
+            groups = f" ({', '.join(self.groups)})" if self.groups else ""
+            parts.append(f"the listed words of {self.terms_file}{groups}")
+        if self.spans:
+            parts.append(f"spans that the data annotate{_labels(self.spans)}")
+        parts += [f"words that {source} annotates{_labels(labels)}" for source, labels in self.gazetteer.items()]
+        if self.entities:
+            parts.append(f"named entities that {self.model or self.engine} finds")
+        parts += [f"{len(self.patterns)} patterns"] if self.patterns else []
+        return ", ".join(parts)
+
+
+def _labels(labels: Sequence[str]) -> str:
+    return "" if "*" in labels else f" as {', '.join(labels)}"
+
 
 class ProblemSpec(Settings, frozen=True, kw_only=True):
     """Texts, a concept in them, and a utility task.
@@ -140,6 +158,10 @@ class Spec(Settings, frozen=True, kw_only=True):
         own = self.problems[name]
         caps = [cap for cap in (own.texts, self.texts) if cap is not None]
         return replace(own, texts=min(caps, default=None))
+
+    def concepts(self) -> dict[str, ConceptSpec]:
+        """Return the concept of each problem."""
+        return {name: self.problem(name).concept for name in self.problems}
 
     @property
     def digest(self) -> str:

