@@ -63,6 +63,8 @@ def test_the_table_in_every_format(done: Path, tmp_path: Path) -> None:
     assert markdown.code == 0
     assert markdown.out.startswith("# Experiment `tradeoff`")
     assert "too few to count" in markdown.out
+    assert "<br>" not in markdown.out
+    assert "  \n  Command: `" in markdown.out
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
     rows = list(
         csv.DictReader(io.StringIO(run("experiment", "table", "tradeoff", "--out", done, "--format", "csv").out))

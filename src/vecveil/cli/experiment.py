@@ -193,7 +193,7 @@ def table(name: str, out: Path, form: str, html_file: Path | None, folder: Path 
         record = experiments.summarise(experiment, out)
         text = _drawn(record, form)
         if folder is None:
-            block(text)
+            block(text.replace("<br>", "  \n  "))  # Markdown's line break that a terminal shows; texts have \\< for <
         else:
             path = folder / f"{experiment}.{FORMATS[form]}"
             with writing(path):
