@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,8 @@ from research.catalogue import EXPERIMENTS, experiment_named
 from research.experiment import Records
 from research.records import RecordFolder
 from research.results import Cells, ExperimentRecord
-from research.specification import Spec, digest, parse_spec
-from vecveil.concepts.concept_file import load_yaml
+from research.specification import MOST_SEEDS, Spec, digest, parse_spec
+from vecveil.concepts.concept_file import LARGEST_FILE, load_yaml, read_text
 from vecveil.errors import DataFileError
 from vecveil.validation import check_count
 from vecveil.version import __version__
@@ -56,18 +57,17 @@ def load_spec(name_or_file: str | Path, *, quick: bool = False) -> tuple[Spec, s
         text, owner = shipped_spec(str(name_or_file)), f"{name_or_file}.yaml"
     else:
         path = Path(name_or_file)
-        try:
-            text, owner = path.read_text(encoding="utf-8"), path.name
-        except (OSError, UnicodeDecodeError):
+        if not path.exists():
             raise DataFileError(
-                f"experiment: {path.name!r} is no experiment and no readable YAML file (`name`). The experiments are "
+                f"experiment: {path.name!r} is no experiment and no YAML file (`name`). The experiments are "
                 f"{', '.join(EXPERIMENTS)}.",
                 param="name",
-            ) from None
+            )
+        text, owner = read_text(path, owner="experiment", most=LARGEST_FILE, param="name"), path.name
     found = load_yaml(text, owner, owner="experiment")
     name = found.get("experiment") if isinstance(found, dict) else None
     kinds: dict[str, type[Spec]] = dict.fromkeys(EXPERIMENTS, Spec)
-    if name in kinds:
+    if name in EXPERIMENTS:
         kinds[name] = experiment_named(name).spec_type
     return parse_spec(text, kinds, quick=quick, owner=owner), text
 
@@ -99,7 +99,7 @@ def run(
     if methods:
         spec, text = _with_submitted(spec, text, methods)
     if seeds is not None:
-        spec = structs.replace(spec, seeds=check_count(seeds, owner="run", param="seeds"))
+        spec = _seeded(spec, seeds)
     if not Path(data).is_dir():
         raise DataFileError(f"experiment run: `data` {Path(data).name!r} is no folder.", param="data")
     if text.startswith("# as run"):  # the specification of an earlier run
@@ -109,6 +109,10 @@ def run(
     return run_cells(
         experiment_named(spec.experiment), spec, head + text, Path(data), Path(out) / spec.experiment, **options
     )
+
+
+def _seeded(spec: Spec, seeds: int) -> Spec:
+    return structs.replace(spec, seeds=check_count(seeds, owner="experiment", param="seeds", maximum=MOST_SEEDS))
 
 
 def _with_submitted(spec: Spec, text: str, methods: Sequence[str | Path]) -> tuple[Spec, str]:
@@ -148,14 +152,16 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
             f"{name} --data DIR --out DIR`.",
             param="out",
         )
-    text = folder.spec_path.read_text(encoding="utf-8")
+    text = read_text(folder.spec_path, owner="experiment", most=LARGEST_FILE, param="out")
     head = text.partition("\n")[0]
     spec, _ = load_spec(folder.spec_path, quick="--quick" in head)
-    seeds = re.search(r"--seeds (\d+)", head)
+    if spec.experiment != name:
+        raise DataFileError(f"experiment table: spec.yaml of `out` is not of {name!r}. Remove its folder.", param="out")
+    seeds = re.search(r"--seeds (\d{1,9})", head)
     if seeds:
-        spec = structs.replace(spec, seeds=int(seeds[1]))
+        spec = _seeded(spec, int(seeds[1]))
     records = folder.read()
-    cells = experiment.cells(spec)
+    cells = experiment.distinct_cells(spec)
     rows = [record for cell in cells if (record := records.get((cell.name, digest(experiment.settings(spec, cell)))))]
     if not rows:
         raise DataFileError(
@@ -164,8 +170,17 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
         )
     own = text.partition("\n")[2] != shipped_spec(name)
     command = f"vecveil experiment run {f'OUT/{name}/spec.yaml' if own else name} --data DIR --out OUT"
-    command += head.partition(" with")[2]
-    summary = experiment.summary(spec, Records(rows))
+    command += f"{' --quick' if spec.is_quick else ''}{f' {seeds[0]}' if seeds else ''}"
+    try:
+        summary = experiment.summary(spec, Records(rows))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # Records may come from others, and only their envelope has a schema.
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise DataFileError(
+            f"experiment table: a record of {name!r} lacks what the summary needs ({type(error).__name__} at "
+            f"{Path(place.filename).name}:{place.lineno}). Measure again with --fresh.",
+            param="out",
+        ) from error
     found = ExperimentRecord(
         name=name,
         what=experiment.what,

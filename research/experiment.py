@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
 
 from research.judging import Measured
 from research.results import Number, Summary, number
 from research.specification import Spec, digest, json_ready, load_beside
+from vecveil.errors import DataFileError
 
 if TYPE_CHECKING:
     from research.bench import Bench
 
 Axis = str | int | float
-
+_LARGEST = 1e300  # of a record's figures; what is larger, infinite or NaN was not measured
 
 _NOTES: dict[str, str] = load_beside(__file__, "notes.yaml")
 
@@ -119,7 +121,7 @@ def number_at(found: Any, path: Sequence[str]) -> float | None:
         if not isinstance(found, Mapping):
             return None
         found = found.get(key)
-    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    is_number = isinstance(found, int | float) and not isinstance(found, bool) and -_LARGEST <= found <= _LARGEST
     return float(found) if is_number else None
 
 
@@ -144,6 +146,23 @@ class Experiment(ABC, Generic[S]):
     @abstractmethod
     def cells(self, spec: S) -> list[Cell]:
         """Return every cell; those that share a costly preparation side by side."""
+
+    @final
+    def distinct_cells(self, spec: S) -> list[Cell]:
+        """Return every cell once.
+
+        Raises:
+            DataFileError: there is none, or two have one name and would share a record.
+        """
+        cells = list(dict.fromkeys(self.cells(spec)))
+        if not cells:
+            text = f"experiment: the specification of {self.name!r} has no cells: a list in it is empty."
+            raise DataFileError(text, param="name")
+        ((name, times),) = Counter(cell.name for cell in cells).most_common(1)
+        if times > 1:
+            text = f"experiment: two cells have the name {name[:80]!r}. Rename one of what the specification names."
+            raise DataFileError(text, param="name")
+        return cells
 
     @abstractmethod
     def measure(self, spec: S, cell: Cell, bench: Bench) -> dict[str, Any]:

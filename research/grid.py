@@ -10,7 +10,7 @@ from research.bench import Bench
 from research.experiment import Cell, Experiment
 from research.points import attacks_named, measure_point
 from research.scales import parse_scale
-from research.specification import Spec, Whole, check_names, whole_numbers
+from research.specification import Seeds, Spec, check_names, whole_numbers
 from vecveil.protector.methods import METHODS
 from vecveil.sensitivity.hard_concrete import MaskOptions
 
@@ -33,7 +33,7 @@ class SeededScalesSpec(Spec, frozen=True, kw_only=True):
         more_seeds: number of seeds of ``more_scales`` and of ``clean``, if more than ``seeds``.
     """
 
-    more_seeds: Whole = 1
+    more_seeds: Seeds = 1
     more_scales: tuple[str, ...] = ()
 
     @property

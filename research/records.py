@@ -13,16 +13,34 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from research.experiment import Cell
+from msgspec import Meta, ValidationError, convert
+
+from research.experiment import Axis, Cell
+from vecveil.concepts.concept_file import read_text
 from vecveil.errors import DataFileError
-from vecveil.io import PRIVATE, exclusive, hold, make_folders, write_text
+from vecveil.io import PRIVATE, exclusive, hold, make_folders, parse_json, write_text
+from vecveil.records.reading import Positive, Record, Scalar
 
 SCHEMA = "vecveil.experiment-cell/1"
 _LONGEST_WAIT = 7 * 86_400.0
 _LONGEST = 120  # bytes of a cell's name in a file name
-_KEYS = {"cell", "settings", "data", "found", "commit", "machine", "seconds", "finished", "quick"}
+_LARGEST, _LARGEST_RECORD = 1 << 28, 1 << 24  # bytes of a file, characters of a record
+
+
+class Envelope(Record, frozen=True, tag_field="schema", tag=SCHEMA):
+    """What every record has around ``found``, the result of its experiment."""
+
+    cell: Annotated[dict[str, Axis], Meta(min_length=1)]
+    settings: Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]  # part of a file name
+    data: str | None
+    found: Annotated[dict[str, Any], Meta(min_length=1)]
+    commit: str | None
+    machine: dict[str, Scalar]
+    seconds: Positive
+    finished: str
+    quick: bool
 
 
 class RecordFolder:
@@ -41,8 +59,9 @@ class RecordFolder:
 
     def _path(self, cell: Cell, settings: str) -> Path:
         name = cell.name
-        if len(name.encode()) > _LONGEST:  # a file system's limit; the hash keeps cells apart
-            name = f"{hashlib.sha256(name.encode()).hexdigest()[:24]}"
+        data = name.encode("utf-8", "surrogatepass")
+        if len(data) > _LONGEST or not name.isprintable():  # what a file system refuses; the hash keeps cells apart
+            name = hashlib.sha256(data).hexdigest()[:24]
         return self.folder / "cells" / f"{name}-{settings}.json"
 
     def gather(self, records: Sequence[Mapping[str, Any]]) -> None:
@@ -70,10 +89,9 @@ class RecordFolder:
         """Return the failed cells of the last run, and why."""
         path = self.folder / "failures.json"
         try:
-            found = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError):  # none, or a half-written one of another program
-            return {}
-        return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+            return convert(parse_json(_text(path)), dict[str, str]) if path.exists() else {}
+        except (ValueError, RecursionError, ValidationError):
+            raise DataFileError("failures.json: it is no list of failed cells. Remove it.", param="out") from None
 
     def read(self) -> dict[tuple[str, str], dict[str, Any]]:
         """Return every record by its cell's name and settings."""
@@ -91,18 +109,16 @@ class RecordFolder:
 
     def _add(self, found: dict[tuple[str, str], dict[str, Any]], text: str, path: Path, where: str) -> None:
         try:
-            record = json.loads(text)
-            key = _key(record)
-            if record["schema"] != SCHEMA or not set(record) >= _KEYS or not record["found"]:
+            if len(text) > _LARGEST_RECORD:
                 raise ValueError
-            if not isinstance(record["found"], dict):
-                raise ValueError
-        except (ValueError, TypeError, KeyError, RecursionError):
+            record = parse_json(text)
+            Envelope.read(record)
+            found[_key(record)] = record
+        except (ValueError, TypeError, RecursionError):
             raise DataFileError(
                 f"{path.name}: {where} is no record of schema {SCHEMA}. Remove it; the cell is then measured again.",
                 param=where,
             ) from None
-        found[key] = record
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -129,7 +145,7 @@ class RecordFolder:
 
 
 def _text(path: Path) -> str:
-    return path.read_text("utf-8", errors="replace")  # what is no UTF-8 is no record either
+    return read_text(path, owner="experiment", most=_LARGEST, param="out")
 
 
 def _key(record: Mapping[str, Any]) -> tuple[str, str]:
@@ -145,4 +161,5 @@ def only_one(path: Path) -> Iterator[None]:
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, PRIVATE)  # whoever may open the file could hold its lock
+    # Whoever may open the file could hold its lock; a link could lead to a file of the user's.
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), PRIVATE)

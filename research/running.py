@@ -14,6 +14,7 @@ import pickle
 import platform
 import signal
 import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -124,7 +125,7 @@ def run_cells(
     workers, report = options.get("workers", 2), options.get("report") or (lambda line: None)
     show_progress = options.get("show_progress")
     kept = RecordFolder(folder)
-    cells = experiment.cells(spec)
+    cells = experiment.distinct_cells(spec)
     with kept.locked():
         bench = Bench(spec, data, folder / "work", show_progress=show_progress)
         settings = {cell: digest(experiment.settings(spec, cell)) for cell in cells}
@@ -264,7 +265,8 @@ def _guarded(experiment: Experiment[Any], bench: Bench, cell: Cell) -> Result:
     """Return a cell's result, or the place of its error."""
     started = time.perf_counter()
     try:
-        found: dict[str, Any] | str = experiment.measure(bench.spec, cell, bench)
+        with contextlib.redirect_stdout(sys.stderr):  # what the user's own methods print is no result
+            found: dict[str, Any] | str = experiment.measure(bench.spec, cell, bench)
         json.dumps(found)  # what cannot be recorded must not stop the others
     except VecveilError as error:
         found = str(error)[:300]

@@ -5,6 +5,7 @@ The section ``quick`` replaces settings in a coarse run; a list under its ``prob
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -37,7 +38,7 @@ def import_modules(names: Sequence[str]) -> None:
                 importlib.import_module(name)
         except VecveilError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if name.endswith(".py") and not Path(name).exists():
                 text = f"File not found: {Path(name).name} (named by `modules`, relative to the current folder)."
                 raise DataFileError(text, param="modules") from None
@@ -57,7 +58,8 @@ def import_file(path: Path) -> types.ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with contextlib.redirect_stdout(sys.stderr):  # what it prints is no result
+            spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
@@ -69,7 +71,9 @@ def load_beside(module: str, name: str) -> Any:
     return load_yaml((Path(module).parent / name).read_text(encoding="utf-8"), name, owner="experiment")
 
 
-Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1 << 53)]
+MOST_SEEDS = 1000  # every seed is a cell of each setting
+Seeds: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_SEEDS)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -147,7 +151,7 @@ class Spec(Settings, frozen=True, kw_only=True):
     experiment: str
     problems: dict[str, ProblemSpec] = {}
     encoder: str = "minilm"
-    seeds: Whole = 1
+    seeds: Seeds = 1
     texts: Whole | None = None
     attacks: tuple[str, ...] = ("quick",)
     modules: tuple[str, ...] = ()
@@ -218,6 +222,10 @@ def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner
     if not isinstance(name, str) or name not in kinds:
         known = ", ".join(sorted(kinds))
         raise _file_error(owner, "experiment", f"{repr(name)[:60]} is unknown; use one of {known}.")
+    try:
+        json.dumps(found, allow_nan=False, skipkeys=True, default=str)
+    except ValueError:
+        raise DataFileError(f"{owner}: a setting is .nan or .inf. Write a number.", param="name") from None
     coarse = found.pop("quick", None) or {}
     if not isinstance(coarse, dict):
         raise _file_error(owner, "quick", f"takes a mapping, not {type(coarse).__name__}.")
@@ -226,20 +234,20 @@ def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner
         raise _file_error(owner, "quick", text)
     if "is_quick" in found or "is_quick" in coarse:
         raise _file_error(owner, "is_quick", "is set by --quick; leave it out.")
-    modules = found.get("modules") or []
-    import_modules([modules] if isinstance(modules, str) else [str(one) for one in modules])
+    if isinstance(modules := found.get("modules"), list):
+        import_modules([str(one) for one in modules])
     merged = {**found, **coarse}
     chosen = coarse.get("problems")
-    if isinstance(chosen, list):
-        merged["problems"] = _chosen(found.get("problems") or {}, chosen, owner)
+    if isinstance(chosen, list) and isinstance(problems := found.get("problems"), dict):
+        merged["problems"] = _chosen(problems, chosen, owner)
     typed = _read(kinds[name], merged, owner)  # a wrong quick section is found without --quick too
     return replace(typed if quick else _read(kinds[name], found, owner), is_quick=quick)
 
 
 def _chosen(problems: Mapping[str, Any], names: list[Any], owner: str) -> dict[str, Any]:
-    unknown = [name for name in names if name not in problems]
+    unknown = [name for name in names if not isinstance(name, str) or name not in problems]
     if unknown:
-        known = ", ".join(map(str, problems))
+        known = ", ".join(map(str, problems))[:300]
         raise _file_error(owner, "quick.problems", f"names {repr(unknown[0])[:60]}; use some of {known}.")
     return {name: problems[name] for name in names}
 

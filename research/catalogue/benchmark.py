@@ -65,6 +65,9 @@ class BenchmarkSpec(Spec, frozen=True, kw_only=True):
                 raise wrong("methods", f"`methods`: {repr(name)[:60]} is none of `vecveil methods`.")
             for scale in scales:
                 parse_scale(scale)
+        names = [*self.methods, *(Path(file).name for file in self.submitted)]
+        if len(set(names)) < len(names):
+            raise wrong("submitted", "`submitted` has a file with the name of another method. Rename it.")
 
     def file(self, method: str) -> str | None:
         """Return the file of a submitted method, by its name in the cells."""
@@ -114,7 +117,11 @@ def submitted_module(file: str, checksum: str) -> Any:
             "Pass the file with --method again.",
             param="submitted",
         )
-    module = import_file(Path(file).resolve())
+    try:
+        module = import_file(Path(file).resolve())
+    except (Exception, SystemExit) as error:
+        text = f"benchmark: importing {Path(file).name!r} (`submitted`) raised {type(error).__name__}."
+        raise DataFileError(text, param="submitted") from error
     missing = [name for name in FUNCTIONS if not callable(getattr(module, name, None))]
     if missing:
         raise DataFileError(

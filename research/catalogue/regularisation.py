@@ -13,7 +13,7 @@ from research.points import attacks_named, measure_point
 from research.published import published
 from research.results import ClaimFinding, Figure, Summary, Table, XAxis, YAxis
 from research.scales import parse_scale
-from research.specification import Settings, Whole, whole_numbers, wrong
+from research.specification import Seeds, Settings, whole_numbers, wrong
 
 
 class MaskRecipe(Settings, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class RegularisationSpec(SeededScalesSpec, frozen=True, kw_only=True):
     """
 
     recipes: dict[str, MaskRecipe]
-    stability_seeds: Whole = 2
+    stability_seeds: Seeds = 2
 
     def __post_init__(self) -> None:
         for scale in self.more_scales:

@@ -70,9 +70,10 @@ def test_a_file_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     from research.specification import import_modules
 
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "broken.py").write_text("1 / 0\n")
-    with pytest.raises(DataFileError, match=r"broken\.py.*ZeroDivisionError"):
-        import_modules(["broken.py"])
+    for code, error in {"1 / 0\n": "ZeroDivisionError", "raise SystemExit(0)\n": "SystemExit"}.items():
+        (tmp_path / "broken.py").write_text(code)
+        with pytest.raises(DataFileError, match=rf"broken\.py.*{error}"):
+            import_modules(["broken.py"])
     with pytest.raises(DataFileError, match=r"File not found: none\.py .*current folder"):
         import_modules(["none.py"])
     with raises("E-DATA-FILE", "modules"):

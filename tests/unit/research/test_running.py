@@ -155,6 +155,69 @@ def test_a_damaged_record_is_named(spec: Path, data: Path, out: Path) -> None:
         run(spec, data, out, workers=0)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": "/../../../outside"},
+        {"settings": ["0" * 16]},
+        {"cell": {"problem": ["sts12"]}},
+        {"commit": [1]},
+        {"finished": 3},
+        {"seconds": float("nan")},
+        {"machine": {"cores": [2]}},
+        {"found": {}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_record_of_wrong_form_is_named(out: Path, change: dict[str, Any]) -> None:
+    path = out / "tradeoff" / "records.jsonl"
+    path.write_text(json.dumps({**records(out)[0], **change}) + "\n")
+    with raises("E-DATA-FILE", "line 1"):
+        summarise("tradeoff", out)
+
+
+def test_a_result_that_the_summary_cannot_read_is_no_crash(out: Path) -> None:
+    path = out / "tradeoff" / "records.jsonl"
+    shutil.rmtree(out / "tradeoff" / "cells")
+    crossed = {"leakage": {"value": 1, "low": 2, "high": 0}}
+    changed = [{**record, "found": record["found"] | crossed} for record in records(out)]
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in changed))
+    with raises("E-DATA-FILE", "out"):
+        summarise("tradeoff", out)
+
+
+@pytest.mark.parametrize("text", ["[", '["a"]', '{"a": 1}', "[" * 100_000], ids=["cut", "list", "number", "deep"])
+def test_damaged_failures_are_named(out: Path, text: str) -> None:
+    (out / "tradeoff" / "failures.json").write_text(text)
+    with raises("E-DATA-FILE", "out"):
+        summarise("tradeoff", out)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("scales: [clean, effective 10, utility 0.9]", "scales: []"),
+        ("sts12: {", "a/b: {data: sts12, concept: {terms: [one]}}\n  a_b: {"),
+    ],
+)
+def test_cells_that_would_share_a_record_and_none_at_all_are_refused(
+    spec: Path, data: Path, tmp_path: Path, old: str, new: str
+) -> None:
+    spec.write_text(spec.read_text().replace(old, new))
+    with raises("E-DATA-FILE", "name"):
+        run(spec, data, tmp_path / "out", workers=0)
+
+
+def test_a_link_in_the_folder_of_records_leads_to_no_other_file(spec: Path, data: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("mine")
+    (tmp_path / "out" / "tradeoff").mkdir(parents=True)
+    (tmp_path / "out" / "tradeoff" / ".lock").symlink_to(other)
+    with pytest.raises(OSError, match="symbolic"):
+        run(spec, data, tmp_path / "out", workers=0)
+    assert other.read_text() == "mine"
+
+
 def test_the_commit_is_that_of_the_package(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
         names = ("-c", "user.name=a", "-c", "user.email=a@example.org")

@@ -88,6 +88,13 @@ def test_without_quick_they_do_not() -> None:
         (("texts: 20", "text: 20"), "`text` is an unknown key"),
         (("quick:", "is_quick: true\nquick:"), "`is_quick` is set by --quick"),
         (("scales: [clean, effective 10]", "scales: [clean"), "is not valid YAML"),
+        (("experiment: tradeoff", "experiment: [tradeoff]"), "`experiment` ['tradeoff']"),
+        (("problems:\n  a:", "seeds: 1000000000\nproblems:\n  a:"), "`seeds` expected `int` <= 1000"),
+        (("problems:\n  a:", "more_seeds: 1000000000\nproblems:\n  a:"), "`more_seeds` expected `int` <= 1000"),
+        (("problems:\n  a:", "options: {laplace: {x: .nan}}\nproblems:\n  a:"), "a setting is .nan or .inf"),
+        (("problems:\n  a:", "modules: 3\nproblems:\n  a:"), "`modules` expected `array`, got `int`"),
+        ((PLAIN[PLAIN.index("problems:") : PLAIN.index("quick:")], "problems: 3\n"), "`problems` expected `object`"),
+        (("problems: [b]", "problems: [[b]]"), "`quick.problems` names ['b']; use some of a, b"),
     ],
 )
 def test_a_wrong_specification_is_refused(change: tuple[str, str], found: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -67,15 +68,32 @@ def test_other_data_than_the_frozen_one_is_refused(searched: Path, encoder: Path
 
 def test_a_submitted_file_must_be_whole_and_unchanged(searched: Path, specification: Path, tmp_path: Path) -> None:
     own = tmp_path / "mine.py"
-    own.write_text("def fit(*arrays, seed):\n    return None\n")
-    with raises("E-DATA", param="submitted"):
-        run(specification, searched, tmp_path / "out", workers=0, methods=[own])
+    for code in ("def fit(*arrays, seed):\n    return None\n", "1 / 0\n", "raise SystemExit(0)\n"):
+        own.write_text(code)
+        with raises("E-DATA", param="submitted"):
+            run(specification, searched, tmp_path / "out", workers=0, methods=[own])
+    twin = shutil.copy(TEMPLATE, tmp_path)
+    with raises("E-INPUT", param="submitted"):
+        run(specification, searched, tmp_path / "out", workers=0, methods=[TEMPLATE, twin])
     with raises("E-DATA", param="submitted"):
         submitted_module(str(TEMPLATE), "0" * 64)
     with raises("E-DATA", param="method"):
         run("frontier", searched, tmp_path / "out", workers=0, methods=[TEMPLATE])
     with raises("E-DATA", param="method"):
         run(specification, searched, tmp_path / "out", workers=0, methods=["none.py"])
+
+
+def test_what_a_submitted_method_prints_is_no_result(
+    searched: Path, specification: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "loud.py"
+    code = TEMPLATE.read_text().replace("    noise =", '    print("protects")\n    noise =')
+    own.write_text(f'{code}print("loaded")\n')
+    run(specification, searched, tmp_path / "out", workers=0, methods=[own])
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "loaded" in said.err
+    assert "protects" in said.err
 
 
 def test_the_strength_keeps_the_target() -> None:
