@@ -225,12 +225,12 @@ def point_table(records: Records, problem: str, tables: Sequence[str] = ()) -> T
     metric = own[0]["found"]["utility"]["metric"] if len(own) else "Utility"
 
     def paper(name: str) -> Published:
-        if few_texts(own):  # of so small a set no figure compares, nDCG among few documents least
+        if not name or few_texts(own):  # of so small a set no figure compares, nDCG among few documents least
             return lambda key: None
         return lambda key: share_beside(tables, name, dataset=problem, epsilon=epsilon_of(key[0]), method=key[1])
 
     mlc, live = ("attacks", "mlc-published"), live_attacks(own)[:1]
-    eq14 = []
+    eq14: list[Drawn] = []
     if live and live != ["mlc-published"]:
         eq14 = [
             percent(f"{live[0]}: leakage (Eq. 13)", "attacks", live[0], "leakage", "value"),
@@ -246,7 +246,9 @@ def point_table(records: Records, problem: str, tables: Sequence[str] = ()) -> T
             percent("Chance", "leakage", "chance"),
             column("Strongest attack", lambda key, rows: strongest_names(rows), text=True),
             percent("MLC leakage (Eq. 13)", *mlc, "leakage", "value"),
-            percent("MLC confidence (Eq. 14)", *mlc, "confidence", "value", published=paper("confidence")),
+            percent(
+                "MLC confidence (Eq. 14)", *mlc, "confidence", "value", published=paper("" if eq14 else "confidence")
+            ),
             *eq14,
             estimate(metric, "utility", published=paper("utility")),
             percent("Utility kept", "utility", "relative"),
@@ -318,7 +320,7 @@ def curve(records: Records, problem: str) -> Figure:
         series.append(line(method_name(method), pairs, dashed=method == "none"))
     caption = "Lower right is better. Bands: 95 % intervals, or one standard deviation over seeds."
     return Figure(
-        problem,
+        marked(records.where(problem=problem), problem),
         caption=caption,
         x=XAxis("utility kept"),
         y=YAxis("leakage (R-precision)"),

@@ -222,27 +222,47 @@ def judged_texts(records: Records) -> str:
 
 def _leakage(records: Records, problem: str) -> Table:
     own = records.where(problem=problem)
+    live = draw.live_attacks(own.where(attack="mlc"))[:1]
+    other = live and live != [MLC]  # decides the claims in place of a dead MLC
 
-    def paper(name: str) -> draw.Published:
-        return lambda key: draw.share_beside(
-            [PUBLISHED], name, attack=key[0], epsilon=draw.epsilon_of(key[1]), method=key[2]
-        )
+    def paper(name: str, *, instead: bool = False) -> draw.Published:
+        def find(key: tuple[str, str, str]) -> float | None:
+            if draw.few_texts(own) or bool(other and key[0] == "mlc") != instead:
+                return None
+            return draw.share_beside([PUBLISHED], name, attack=key[0], epsilon=draw.epsilon_of(key[1]), method=key[2])
+
+        return find
 
     def change(key: tuple[str, str, str], at: Records) -> Number | None:
         return number([*changes(own, at, key[0]).values()], published=paper("leakage_change")(key))
+
+    def change_of(key: tuple[str, str, str], at: Records) -> Number | None:
+        found = changes(own, at, "mlc", "attacks", live[0], "leakage")
+        return number([*found.values()], published=paper("leakage_change", instead=True)(key))
+
+    classifier = []
+    if other:
+        path, theirs = ("attacks", live[0], "leakage", "value"), paper("leakage", instead=True)
+        classifier = [
+            draw.percent(
+                f"{live[0]}, strongest classifier of clean vectors: leakage (Eq. 13)", *path, published=theirs
+            ),
+            draw.column("its change", change_of, "%"),
+        ]
 
     def strongest(key: tuple[str, str, str], at: Records) -> str | None:
         names = (r["found"]["strongest"]["name"] for r in at if "strongest" in r["found"])
         return ", ".join(dict.fromkeys(names)) or None
 
     return draw.table(
-        problem,
+        draw.marked(own, problem),
         _ordered(own),
         [
             *_NAMED,
             draw.estimate("Leakage (Eq. 13)", "figures", "leakage", published=paper("leakage")),
             draw.percent("Chance", "figures", "leakage", "chance"),
             draw.column("Change", change, "%"),
+            *classifier,
             draw.column("Strongest token inference", strongest, text=True),
             draw.percent("its R-precision", "strongest", "r_precision", "value"),
             draw.percent("Utility kept", "utility", "relative"),

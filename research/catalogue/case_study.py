@@ -215,11 +215,15 @@ def _means(records: Records, problem: str) -> Table:
 
     def cosine(key: tuple[str, str], at: Records) -> Number | None:
         epsilon = draw.epsilon_of(key[0])
-        theirs = None if epsilon is None else draw.beside([PUBLISHED], "semantic", epsilon=epsilon, method=key[1])
+        theirs = (
+            None
+            if epsilon is None or draw.few_texts(own)
+            else draw.beside([PUBLISHED], "semantic", epsilon=epsilon, method=key[1])
+        )
         return at.estimate("semantic", digits=2, percent=False, published=theirs)
 
     return draw.table(
-        f"{problem}: all judged texts",
+        draw.marked(own, f"{problem}: all judged texts"),
         draw.by_scale(own, "scale", "method"),
         [
             draw.axis("Scale", 0),

@@ -364,7 +364,7 @@ def _changes(records: Records, problem: str, scale: str) -> Table:
     ]
     titles = zip(("Protected word", "Similar words", "Other words"), KINDS, strict=True)
     return draw.table(
-        f"{problem}: the protected word, similar words, other words",
+        draw.marked(own, f"{problem}: the protected word, similar words, other words"),
         groups,
         [
             draw.axis("Group", 0),

@@ -118,11 +118,12 @@ TABLE = "sparse-table-8"
 
 def _table(records: Records, problem: str) -> Table:
     in_paper = problem in (published(TABLE).setting["data"] or ())
+    few = draw.few_texts(records.where(problem=problem))
 
     def paper(name: str) -> draw.Published:
         def find(key: tuple[str, str, str]) -> float | None:
             encoder, method, scale = key
-            epsilon = draw.epsilon_of(scale) if in_paper and scale else None
+            epsilon = draw.epsilon_of(scale) if in_paper and scale and not few else None
             return draw.share_beside([TABLE], name, encoder=encoder, method=method, epsilon=epsilon)
 
         return find
@@ -135,7 +136,7 @@ def _table(records: Records, problem: str) -> Table:
             groups.append(((key[0], "not measured", ""), Records([])))
     dimension = ("encoder", "dimension")
     return draw.table(
-        f"{problem}: encoders",
+        draw.marked(records.where(problem=problem), f"{problem}: encoders"),
         groups,
         [
             draw.axis("Encoder", 0),

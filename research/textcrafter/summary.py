@@ -393,7 +393,7 @@ def _rows(records: Records, reading: str, scenario: str) -> list[dict[str, Any]]
     rows = []
     for where in sets_in(records):
         clean = sentences.where(set=where, defence="none")
-        live = [k for k in ("bleu", "rouge_l") if draw.above_chance(clean, "figures", k)]
+        live = [k for k in ("bleu", "token_f1", "rouge_l") if draw.above_chance(clean, "figures", k)]
         for ours, theirs in names.items():
             read, own = (part.where(set=where, defence=ours) for part in (sentences, utility))
             row = {k: read.measured("figures", k, factor=100) for k in live}

@@ -13,7 +13,7 @@ from msgspec import structs
 from harness.decoder_data import TINY, corpus_encoder, with_corpus
 from harness.errors import raises
 from harness.experiment_data import summary_of
-from research import decoders, load_spec, run, summarise
+from research import decoders, load_spec, run, summarise, tables
 from research.bench import Bench
 from research.catalogue import experiment_named
 from research.catalogue.attacks import AttackModelsSpec, attack_findings
@@ -66,8 +66,14 @@ def measured(place: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory)
     return folder
 
 
-def test_a_decoder_reads_clean_vectors_and_noise_takes_that_away(place: tuple[Path, Path], measured: Path) -> None:
+def test_a_decoder_reads_clean_vectors_and_noise_takes_that_away(
+    place: tuple[Path, Path], measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, out = measured / "spec.yaml", measured / "out"
+    small = summary_of("attacks", out)["tables"][0]
+    assert "60 judged texts" in small["title"]
+    assert {row[3]["published"] for row in small["rows"]} == {None}
+    monkeypatch.setattr(tables, "FEW_TEXTS", 1)
     record = summary_of("attacks", out)
     leaks, texts = record["tables"]
     assert [row[:3] for row in leaks["rows"]] == [
@@ -271,3 +277,34 @@ def test_an_attack_at_chance_on_clean_vectors_decides_no_claim(low: float, verdi
     ]
     claims = {one.claim: one.verdict for one in attack_findings(Records(rows))}
     assert claims["SPARSE leaks less than the baselines under each attack that was tried."] == verdict
+
+
+def test_a_dead_classifier_has_the_strongest_live_one_beside_it() -> None:
+    def classified(method: str, scale: str, live: float) -> dict[str, Any]:
+        figures = {
+            name: {"value": v, "low": v - 0.01, "high": v + 0.01, "chance": 0.1}
+            for name, v in (("dead", 0.1), ("live", live))
+        }
+        attacks = {
+            "mlc-published": {"r_precision": figures["dead"], "leakage": figures["dead"]},
+            "linear": {"r_precision": figures["live"], "leakage": figures["live"]},
+        }
+        strongest = {"name": "linear", **attacks["linear"]}
+        found = {
+            "figures": attacks["mlc-published"],
+            "attacks": attacks,
+            "strongest": strongest,
+            "texts": {"judged": 400},
+        }
+        return {
+            "cell": {"problem": "sts12", "attack": "mlc", "method": method, "scale": scale, "seed": 0},
+            "found": found,
+        }
+
+    rows = Records([classified("none", "clean", 0.5), classified("sparse", "effective 10", 0.25)])
+    table = experiment_named("attacks").summary(load_spec("attacks")[0], rows).tables[0]
+    names = [column.name for column in table.columns]
+    dead, live, change = (dict(zip(names, table.rows[1], strict=True))[name] for name in (names[3], names[6], names[7]))
+    assert (dead.value, dead.published) == (0.1, None)
+    assert (live.value, live.published) == pytest.approx((0.25, 0.2959))
+    assert (change.value, change.published) == pytest.approx((-0.5, -0.4438))
