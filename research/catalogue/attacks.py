@@ -327,7 +327,7 @@ def changes(own: Records, at: Records, attack: str, *path: str) -> dict[int, flo
     for row in at:
         clean = own.where(attack=attack, method="none", seed=row["cell"]["seed"])
         before, after = clean.figures(*where, "value"), Records([row]).figures(*where, "value")
-        if row["cell"]["method"] != "none" and before and before[0] > 0:
+        if row["cell"]["method"] != "none" and after and before and before[0] > 0:
             found[row["cell"]["seed"]] = after[0] / before[0] - 1
     return found
 

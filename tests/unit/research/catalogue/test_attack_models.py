@@ -301,7 +301,8 @@ def test_a_dead_classifier_has_the_strongest_live_one_beside_it() -> None:
             "found": found,
         }
 
-    rows = Records([classified("none", "clean", 0.5), classified("sparse", "effective 10", 0.25)])
+    others = [row("geia", "none", "clean", 0.4, 0.3), row("geia", "sparse", "effective 10", 0.2, 0.1)]
+    rows = Records([classified("none", "clean", 0.5), classified("sparse", "effective 10", 0.25), *others])
     table = experiment_named("attacks").summary(load_spec("attacks")[0], rows).tables[0]
     names = [column.name for column in table.columns]
     dead, live, change = (dict(zip(names, table.rows[1], strict=True))[name] for name in (names[3], names[6], names[7]))
