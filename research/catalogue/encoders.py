@@ -140,6 +140,7 @@ def _table(records: Records, problem: str) -> Table:
         groups,
         [
             draw.axis("Encoder", 0),
+            draw.column("Model", lambda _, rows: rows[0]["found"]["encoder"]["name"] if rows else None, text=True),
             draw.column("Dimension", lambda key, rows: number(rows.figures(*dimension)[:1], percent=False, digits=0)),
             draw.axis("Method", 1, draw.method_name),
             draw.axis("Scale", 2),

@@ -358,8 +358,8 @@ def _finding(bar: BarSpec, records: Records) -> ClaimFinding:
         own = records.where(setup=bar.setup)
         found = draw.excess_shares(own.where(defence=bar.defence), own.where(defence=bar.of), *path)
     elif bar.beside is not None:
-        other = figures(bar.beside, bar.defence)
-        found = [abs(statistics.fmean(found) - statistics.fmean(other))] if found and other else []
+        gaps = [one - other for one, other in zip(found, figures(bar.beside, bar.defence), strict=False)]
+        found = [math.copysign(gap, gap * sum(gaps)) for gap in gaps]
     if not found:
         return ClaimFinding(bar.claim, "own", "not measured", "not measured")
     mean = statistics.fmean(found)

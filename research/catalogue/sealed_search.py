@@ -16,6 +16,7 @@ from research.datasets import open_dataset
 from research.datasets.kinds import RetrievalSet, TextSet
 from research.decoders import target_words
 from research.experiment import Cell, Experiment, Records, note
+from research.judging import Measured, Verdict, compare
 from research.points import attacks_named, defend, leakage, protector_record, released, short, utility
 from research.results import ClaimFinding, Number, Summary, Table, number
 from research.scales import Scale, parse_scale
@@ -436,10 +437,17 @@ STRONG = ("npl", 1000, 0.96, 0.4)
 """Collection, candidates, least nDCG@10 with queries through the map, largest share of isotropic noise's excess."""
 
 
-def _share(records: Records, part: str, base: str, channel: str, *path: str) -> Number | None:
+def _shares(records: Records, part: str, base: str, channel: str, *path: str) -> Measured | None:
     """Return the excess over chance as a share of another channel's, seed by seed."""
     rows = records.where(part=part)
-    return number(draw.excess_shares(rows.where(channel=channel), rows.where(channel=base), *path), digits=0)
+    found = draw.excess_shares(rows.where(channel=channel), rows.where(channel=base), *path)
+    return Measured(dict(enumerate(found))) if found else None
+
+
+def _share(records: Records, part: str, base: str, channel: str, *path: str) -> Number | None:
+    """Return `_shares` for a table."""
+    found = _shares(records, part, base, channel, *path)
+    return number([*found.by_seed.values()], digits=0) if found else None
 
 
 def _leaks(groups: Sequence[draw.Group], records: Records) -> Table:
@@ -535,12 +543,25 @@ def _model(spec: SealedSearchSpec, records: Records, shown: Sequence[str]) -> Ta
     )
 
 
-def _closest(claim: str, found: Sequence[tuple[Sequence[float], str]]) -> ClaimFinding:
-    """Return whether a channel meets all bounds, and the one that exceeds them least."""
+def _closest(claim: str, found: Sequence[tuple[Sequence[tuple[Measured, float, int]], str]]) -> ClaimFinding:
+    """Return whether a channel meets all bounds beyond their errors, and the one that exceeds them least.
+
+    Args:
+        found: for each channel its bounds (figure, limit, 1 for at least and -1 for at most), and its figures in words.
+    """
     if not found:
         return ClaimFinding(claim, "own", "not measured", "not measured")
-    miss, ours = min((sum(max(one, 0.0) for one in over), shown) for over, shown in found)
-    return ClaimFinding(claim, "own", "disagrees" if miss else "agrees", ours)
+    channels = [
+        (
+            min(sign * compare(figure, limit) for figure, limit, sign in bounds),
+            -sum(max(sign * (limit - figure.value), 0.0) for figure, limit, sign in bounds),
+            shown,
+        )
+        for bounds, shown in found
+    ]
+    outcome, _, ours = max(channels)
+    told: tuple[Verdict, ...] = ("unclear", "agrees", "disagrees")
+    return ClaimFinding(claim, "own", told[outcome], ours)
 
 
 def _target(
@@ -549,20 +570,22 @@ def _target(
     found = []
     for name in spec.channels:
         rows = records.where(channel=name, part="search")
-        kept = [
-            one.value
+        ndcg = [
+            one
             for of in spec.collections
             for size in ("native", "added")
-            if (one := rows.number(of, side, size, "500", "ndcg", "value"))
+            if (one := rows.measured(of, side, size, "500", "ndcg"))
         ]
-        worst = _share(records, "leak", BASE, name, "leakage")
-        fast = _share(records, "leak", BASE, name, "attacks", SMALL, "r_precision")
-        if kept and worst and fast:
+        worst = _shares(records, "leak", BASE, name, "leakage")
+        fast = _shares(records, "leak", BASE, name, "attacks", SMALL, "r_precision")
+        if ndcg and worst and fast:
+            kept = min(ndcg, key=lambda one: one.value)
             shown = (
-                f"{name}: nDCG@10 {min(kept):.3f} in the worst collection, {100 * worst.value:.1f} % to the strongest "
-                f"attack, {100 * fast.value:.1f} % to 512 units ({worst.n} seeds)"
+                f"{name}: nDCG@10 {kept.value:.3f} in the worst collection, {100 * worst.value:.1f} % to the strongest "
+                f"attack, {100 * fast.value:.1f} % to 512 units "
+                f"({len(worst.by_seed)} seeds)"
             )
-            found.append(((least - min(kept), worst.value - most, fast.value - small), shown))
+            found.append((((kept, least, 1), (worst, most, -1), (fast, small, -1)), shown))
     claim = (
         f"500 candidates keep nDCG@10 at {least}, queries: {side}, while the strongest attack reads at most "
         f"{100 * most:.0f} % of SPARSE's excess, a perceptron of 512 units {100 * small:.0f} %."
@@ -575,16 +598,16 @@ def _strong(spec: SealedSearchSpec, records: Records) -> ClaimFinding:
     found = []
     for name in spec.channels:
         at = records.where(channel=name)
-        kept = at.where(part="search").number(collection, "map", "native", str(count), "ndcg", "value")
-        unlisted = _share(records, "unlisted", ISOTROPIC, name, "unseen")
-        listed, chance = (at.where(part="leak").number("leakage", key) for key in ("low", "chance"))
+        kept = at.where(part="search").measured(collection, "map", "native", str(count), "ndcg")
+        unlisted = _shares(records, "unlisted", ISOTROPIC, name, "unseen")
+        listed, chance = (at.where(part="leak").measured("leakage", key) for key in ("low", "chance"))
         if kept and unlisted and listed and chance:
+            over = Measured({seed: low - chance.by_seed[seed] for seed, low in listed.by_seed.items()})
             shown = (
                 f"{name}: nDCG@10 {kept.value:.3f}, unlisted words {100 * unlisted.value:.0f} % of isotropic noise's "
                 f"excess, listed ones from {100 * listed.value:.1f} %, chance {100 * chance.value:.1f} %"
             )
-            over = least - kept.value, unlisted.value - most, listed.value - chance.value
-            found.append((over, shown))
+            found.append((((kept, least, 1), (unlisted, most, -1), (over, 0.0, -1)), shown))
     claim = (
         f"{count:,} candidates and map queries keep nDCG@10 at {least} in {collection}, while unlisted words leak at "
         f"most {100 * most:.0f} % of isotropic noise's excess and the interval of listed ones holds chance."

@@ -49,7 +49,8 @@ def test_an_encoder_that_is_missing_is_said_so_and_tried_again(data: Path, encod
         assert noisy["value"] < clean["value"]
     record = summary_of("encoders", out)
     table = record["tables"][0]
-    assert [row[2] for row in table["rows"] if row[0] == "absent"] == ["not measured"]
+    assert [row[1:4:2] for row in table["rows"] if row[0] == "absent"] == [[None, "not measured"]]
+    assert {row[1] for row in table["rows"] if row[0] == "lsa"} == {"lsa"}
     assert any(note.startswith("absent: not measured") for note in record["notes"])
     assert "absent" in record["findings"][0]["difference"]
     again = run(spec, data, out, workers=0)

@@ -10,8 +10,9 @@ import pytest
 
 from harness.experiment_data import measured
 from research.catalogue import sealed_search
-from research.catalogue.sealed_search import Collection
+from research.catalogue.sealed_search import Collection, _closest
 from research.datasets.kinds import RetrievalSet
+from research.judging import Measured
 from vecveil.metrics.utility import ndcg_of_scores
 
 SPEC = """
@@ -53,6 +54,14 @@ def test_channels_stand_side_by_side(
     assert model["low"] <= model["value"] <= model["high"] <= 1.2
     excess = {c: cells[c, "leak"]["leakage"]["value"] for c in ("weak", "clean")}
     assert excess["weak"] < excess["clean"]
+
+
+def test_a_bound_within_the_error_is_unclear() -> None:
+    def told(leak: float) -> str:
+        bounds = [(Measured({0: 0.9, 1: 0.9}), 0.8, 1), (Measured({0: leak - 0.01, 1: leak + 0.01}), 0.2, -1)]
+        return _closest("", [(bounds, "one"), ([(Measured({0: 0.1}), 0.8, 1)], "two")]).verdict
+
+    assert [told(leak) for leak in (0.01, 0.19, 0.4)] == ["agrees", "unclear", "disagrees"]
 
 
 def test_the_figure_of_candidates_is_the_one_of_the_package() -> None:
