@@ -140,7 +140,7 @@ def _table(records: Records, problem: str) -> Table:
         groups,
         [
             draw.axis("Encoder", 0),
-            draw.column("Model", lambda _, rows: rows[0]["found"]["encoder"]["name"] if rows else None, text=True),
+            draw.column("Model", lambda _, rows: _model(rows), text=True),
             draw.column("Dimension", lambda key, rows: number(rows.figures(*dimension)[:1], percent=False, digits=0)),
             draw.axis("Method", 1, draw.method_name),
             draw.axis("Scale", 2),
@@ -148,6 +148,10 @@ def _table(records: Records, problem: str) -> Table:
         ],
         f"{draw.SETTING} The notes say why an encoder could not be loaded.",
     )
+
+
+def _model(rows: Records) -> str | None:
+    return next((row["found"]["encoder"]["name"] for row in rows if "encoder" in row["found"]), None)
 
 
 def _curve(records: Records, problem: str) -> Figure:
