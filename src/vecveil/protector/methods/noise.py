@@ -122,7 +122,7 @@ SHUFFLE = Method(
 
 
 SHAPES = ("pairs", "labels", "low-rank", "diagonal", "differences")
-"""Optimal for pairs, optimal for token labels, its leading directions, its diagonal, SPARSE's Definition 7."""
+"""Optimal for pairs, optimal for token labels, its leading directions, its diagonal, SPARSE's Δ over pairs."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
