@@ -34,7 +34,7 @@ from vecveil.auditing.jobs import skip as left_out
 from vecveil.auditing.result import AuditResult, assemble
 from vecveil.concepts import Concept
 from vecveil.concepts.matching import words
-from vecveil.data import read_texts
+from vecveil.data.reading import read_corpus
 from vecveil.encoders import load_encoder
 from vecveil.errors import InvalidInputError
 from vecveil.io import make_folders
@@ -338,7 +338,7 @@ def check_options(texts: Texts, options: AuditOptions, *, owner: str) -> Options
         resolve_device(given["device"], owner=owner)
     attacker_texts, model = given.get("attacker_texts", ()), given.get("language_model")
     if isinstance(attacker_texts, str | os.PathLike):
-        attacker_texts = [text for text in read_texts(attacker_texts).texts if text.strip()]
+        attacker_texts = read_corpus(attacker_texts, param="attacker_texts")
     return Options(
         **given
         | {
@@ -452,8 +452,8 @@ def protected_side(protector: Protector, embeddings: Embeddings, seen: Case | No
     """Return the release of the protector with what an attacker knows of it."""
     X = embeddings if seen is None or seen.embeddings is None else seen.embeddings
     if protector.text_only:
-        # The same text is always rewritten the same: attackers learn from these, and there is no fresh release.
-        return Side("protected", X, X)
+        # The same text is always rewritten the same: attackers rewrite their own texts, and no release is fresh.
+        return Side("protected", X, X, seen=seen)
     # Stream 9 belongs to this release alone: an attack that drew the same noise could subtract it.
     released = protector.protect(X, np.random.default_rng([seed, 9]), rewritten=True)
     covariance = protector.released_noise_covariance()

@@ -95,9 +95,9 @@ class Side:
 
     @property
     def learns_from_clean(self) -> bool:
-        """True if clean vectors of other texts may join `learn`."""
+        """True if vectors of other texts may join `learn`: clean ones, or those of rewritten texts."""
         # Without an oracle `learn` contains releases: clean vectors among them would be of another distribution.
-        return self.release is not None or self.is_clean
+        return self.release is not None or self.is_clean or self.seen is not None
 
 
 @dataclass(frozen=True)

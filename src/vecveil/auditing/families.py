@@ -277,7 +277,7 @@ def candidate_jobs(case: Case, side: Side) -> Plan:
 def _linking_jobs(case: Case, side: Side, clean: Embeddings) -> Plan:
     """Return linking with a second store of the same texts, and of the other texts of the same groups."""
     release, options = side.release, case.options
-    if release is None and not side.is_clean:
+    if not side.learns_from_clean:
         return skip("candidates", LINKS, ONE_STORE)
     rng = np.random.default_rng([options.seed, 21])
 
@@ -437,7 +437,8 @@ def averaging_jobs(case: Case, side: Side, keyed: Release | None) -> Plan:
         once = attack_job(AveragingAttack(1, reader), side, train, test, case.options, name="averaging")
         return [once, *_clean_jobs(case, side, train)], []
     if side.release is None:
-        return skip("averaging", (*FRESH, *KEYED, *_sphere_names(side)), NO_SERIES)
+        reason = REPEATS if side.learns_from_clean else NO_SERIES
+        return skip("averaging", (*FRESH, *KEYED, *_sphere_names(side)), reason)
     rng = np.random.default_rng([case.options.seed, 4])
     X = side.learn[case.test]
 
