@@ -291,7 +291,11 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
             elif best.search() is None:
                 why = f"No design leaves at most {excess}"
             else:
-                why += f"; point {best.number} leaks least, {percent(best.listed.value)} of the listed words"
+                least = min(
+                    (each for each in self.points if (kept := each.search()) and kept.value >= SEARCH_KEPT),
+                    key=lambda each: each.listed.value,
+                )
+                why += f"; point {least.number} leaks least, {percent(least.listed.value)} of the listed words"
         else:
             assert point.audited is not None
             leak = point.audited.leak

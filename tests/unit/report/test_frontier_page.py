@@ -92,6 +92,7 @@ def audited(value: float) -> dict[str, Any]:
         ({"audited": audited(0.38)}, 0.5, "Of point 3, the best, the attackers of an audit recover 38.0 %"),
         ({"audited": audited(0.36)}, 0.4, "more than 40 % of what clean vectors reveal over chance."),
         ({"listed": audited(0.4)["leak"]}, 0.5, "point 3 leaks least, 40.0 %"),
+        ({"listed": audited(0.499)["leak"]}, 0.5, "point 3 leaks least, 49.9 %"),  # point 1, at 50 %, searches better
     ],
 )
 def test_nothing_is_recommended_above_the_ceiling(changed: dict[str, Any], ceiling: float, why: str) -> None:
