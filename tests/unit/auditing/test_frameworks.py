@@ -86,7 +86,7 @@ def test_a_figure_that_was_not_measured_is_not_tested() -> None:
 
 
 def test_the_strongest_attack_of_a_family_speaks_for_it() -> None:
-    attacks = every_family()
+    attacks = [*every_family(), attack("membership", "membership", figure("AUC", 0.99, 1.0, 0.5))]
     entry = found(attacks)["LLM09:2026"]
     assert entry["attacks"] == [
         "mlp-adaptive",
@@ -96,6 +96,7 @@ def test_the_strongest_attack_of_a_family_speaks_for_it() -> None:
         "alignment-procrustes",
         "geia-small",
         "unlisted-kernel",
+        "membership",
     ]
     assert "Not tested" not in entry["finding"]
     assert "linear" not in entry["finding"]
