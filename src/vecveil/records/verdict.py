@@ -448,6 +448,9 @@ def check_gate(
     if counts[0] != counts[1]:
         before_and_now = "{:,} texts and {:,} words; this audit has {:,} and {:,}".format(*counts[0], *counts[1])
         notes.append(f"the baseline has {before_and_now}.")
+    for name, now_used in _settings(audit).items():
+        if (used := _settings(baseline or audit)[name]) != now_used:
+            notes.append(f"the baseline has the {name} {used!r}; this audit has {now_used!r}.")
     for family in FAMILIES if baseline is not None else ():
         assert baseline is not None
         before, now = _highest(baseline.members(family)), _highest(audit.members(family))
@@ -466,6 +469,12 @@ def check_gate(
                     f"at most {100 * worse_by:g} points more are allowed."
                 )
     return GateResult(tuple(failures), tuple(notes))
+
+
+def _settings(audit: AuditRecord) -> dict[str, object]:
+    """Return what else than the texts may explain a difference of two audits, by name."""
+    encoder = None if audit.encoder is None else audit.encoder.name
+    return {"vecveil": audit.vecveil, "method": audit.method, "encoder": encoder, "seed": audit.seed}
 
 
 def _highest(attacks: Iterable[AttackRecord]) -> dict[str, AttackRecord]:

@@ -71,12 +71,14 @@ def test_a_family_that_was_left_out_fails() -> None:
 def test_what_cannot_be_compared_is_noted() -> None:
     record = sample_audit()
     record["texts"]["words"] += 1
+    record["method"] = "laplace"
     decoys = next(each for each in record["attacks"] if each["name"] == "nearest-candidate")
     decoys["metric"] = "top-1 of 3,000"
     found = gate(parse(settle(record)))
     assert found.failures == ()
-    assert len(found.notes) == 2
-    assert "nearest-candidate reaches 34.0 % (top-1 of 3,000) in the baseline; this audit has" in found.notes[1]
+    assert len(found.notes) == 3
+    assert found.notes[1] == f"the baseline has the method 'laplace'; this audit has {sample_audit()['method']!r}."
+    assert "nearest-candidate reaches 34.0 % (top-1 of 3,000) in the baseline; this audit has" in found.notes[2]
 
 
 @pytest.mark.parametrize("other", ["concept", "kind", "tier"])
