@@ -22,12 +22,13 @@ from harness.errors import raises
 from harness.protector_files import built, parts
 from research.specification import Spec, parse_spec
 from vecveil.bulk import verify
-from vecveil.cli.tables import read_array, read_corpus, read_labels, retrieval_task, sts_task
+from vecveil.cli.tables import read_array, read_labels, retrieval_task, sts_task
 from vecveil.concepts import Concept
 from vecveil.concepts.patterns import LARGEST_PATTERN, PatternDetector, unrolled_size
 from vecveil.data import read_table, read_texts
 from vecveil.data.binary_formats import ParquetSource, memory_limit
 from vecveil.data.files import find_input
+from vecveil.data.reading import read_corpus
 from vecveil.errors import DataFileError, InvalidInputError, ProtectorFileError, VecveilError
 from vecveil.mechanisms import Laplace
 from vecveil.protector import Protector
@@ -250,7 +251,7 @@ def test_the_limit_covers_every_table_of_texts_that_a_command_names(tmp_path: Pa
     path = shared_text(tmp_path / "a.parquet", 1000, 200_000)
     assert path.stat().st_size < 30_000
     with raises("E-MEMORY-TABLE", "max_memory"):
-        read_corpus(path)
+        read_corpus(path, param="attacker_texts")
     folder = tmp_path / "beir"
     folder.mkdir()
     lines = "".join(f'{{"_id": "{i}", "text": "{i} {"x" * 1000}"}}\n' for i in range(40_000))

@@ -21,7 +21,6 @@ from vecveil.cli.tables import (
     is_protected,
     load_encoder_named,
     read_array,
-    read_corpus,
     read_rows,
     require_matches,
     retrieval_task,
@@ -30,6 +29,7 @@ from vecveil.cli.tables import (
 from vecveil.concepts import Concept
 from vecveil.concepts.concept_file import read_concept_file
 from vecveil.data.columns import is_text
+from vecveil.data.reading import read_corpus
 from vecveil.encoders.cache import default_cache_folder
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError, VecveilError
 from vecveil.metrics import UtilityTask
@@ -98,16 +98,16 @@ GATE_FAILED = 3
 gate_options = shared.stacked(
     click.option(
         "--fail-above",
-        type=click.FloatRange(0, 100),
+        type=shared.PERCENT,
         metavar="PERCENT",
-        help="Exit with code 3 if an attack recovers more of the concept's words.",
+        help="Exit with code 3 if the worst attack on one release recovers more of the concept's words.",
     ),
     shared.file_option(
         "--baseline", help="Record of an earlier audit of the same concept, kind and tier, for --fail-if-worse-by."
     ),
     click.option(
         "--fail-if-worse-by",
-        type=click.FloatRange(0, 100),
+        type=shared.PERCENT,
         metavar="POINTS",
         help="Exit with code 3 if a family of attacks exceeds --baseline by so many percentage points, or was left "
         "out.",
@@ -296,7 +296,7 @@ def attack_arguments(options: dict[str, Any]) -> dict[str, Any]:
         "device",
         "seed",
     )
-    texts = read_corpus(options["attacker_texts"])
+    texts = read_corpus(options["attacker_texts"], param="attacker_texts")
     return {**{name: options[name] for name in names}, "attacker_texts": texts, "work": work}
 
 

@@ -13,7 +13,7 @@ from vecveil.accounting import Ledger
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note, warn, writing
 from vecveil.cli.sealed import opened, refuse_other_options
-from vecveil.cli.tables import read_corpus
+from vecveil.data.reading import read_corpus
 from vecveil.data.writing import check_new_file
 from vecveil.encoders.cache import default_cache_folder
 from vecveil.errors import DataFileError
@@ -176,7 +176,7 @@ def forget_command(
             sealer=sealer,
             collection=name,
             cache=options["cache_folder"] or default_cache_folder(),
-            texts=read_corpus(options["texts_file"]),
+            texts=read_corpus(options["texts_file"], param="texts"),
         )
     _report(done, receipt_file, as_json)
 

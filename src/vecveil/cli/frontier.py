@@ -72,7 +72,7 @@ SECTIONS = {
 )
 @click.option(
     "--leak-ceiling",
-    type=click.FloatRange(0, 1),
+    type=shared.Range(0, 1),
     default=PART,
     show_default=True,
     metavar="SHARE",

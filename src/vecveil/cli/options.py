@@ -81,14 +81,26 @@ class EncoderName(_Name):
         return str(value)
 
 
+class Range(click.FloatRange):
+    """A range of numbers; unlike click's it excludes NaN, which compares with nothing."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        number: float = super().convert(value, param, ctx)
+        if number != number:
+            self.fail("it must be a number, not nan.", param, ctx)
+        return number
+
+
 FILE = FilePath()
 ENCODER = EncoderName()
 PROTECTOR = FilePath("a protector file, which `vecveil fit` wrote")
 KEY_FILE = FilePath("a key file, which `vecveil key new` wrote")
 KEY_SOURCE = Source("a key file, which `vecveil key new` wrote, or env:NAME")
 LEDGER = FilePath("the file of a ledger")
-SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
-POSITIVE = click.FloatRange(min=0, min_open=True)
+SHARE = Range(0, 1, min_open=True, max_open=True)
+POSITIVE = Range(min=0, min_open=True)
+PERCENT = Range(0, 100)
 
 
 class Assignment(_Pair):

@@ -92,13 +92,6 @@ def require_matches(rows: Rows, min_texts: int = LEAST_TEXTS) -> None:
     concept.find(texts, min_texts=min_texts)
 
 
-def read_corpus(path: Path | None) -> tuple[str, ...]:
-    """Return the texts that are not blank of the file of --attacker-texts."""
-    if path is None:
-        return ()
-    return tuple(text for text in read_texts(path).texts if text.strip())
-
-
 def is_protected(path: Path, form: TableOptions) -> bool:
     """Return whether ``path`` is a Parquet file that vecveil wrote."""
     if str(path) == "-" or form.of_path(path) != "parquet":

@@ -6,6 +6,7 @@ import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from vecveil.data.columns import (
 )
 from vecveil.data.files import InputFile, check_encoding, find_input
 from vecveil.data.text_formats import DelimitedSource, JsonLinesSource, TextLinesSource
-from vecveil.errors import DataFileError
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
@@ -338,3 +339,27 @@ def read_texts(
         columns=values,
         text_column=reader.text_column,
     )
+
+
+def read_corpus(path: str | os.PathLike[str] | None, *, param: str) -> tuple[str, ...]:
+    """Return the texts of a file that holds nothing else, without blank ones; none without a file.
+
+    Raises:
+        DataFileError, InvalidInputError: the file cannot be read or has no text; they name the argument ``param``.
+    """
+    if path is None:
+        return ()
+    name = Path(path).name
+    try:
+        texts = tuple(text for text in read_texts(path).texts if text.strip())
+    except (DataFileError, InvalidInputError) as error:
+        words = str(error)
+        # Other settings of the format are those of the main table, not of this file.
+        if isinstance(error, InvalidInputError):
+            words = f"{name} has none of the suffixes *.txt (one text a line), *.csv, *.tsv, *.jsonl and *.parquet."
+        elif error.param == "text_column":
+            words = f"{name} needs a column `text` that has a text in every row, or one text a line in a file *.txt."
+        raise type(error)(f"`{param}`: {words}", code=error.code, param=param) from None
+    if not texts:
+        raise DataFileError(f"`{param}`: {name} has no text.", param=param)
+    return texts

@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from vecveil.data import read_texts
+from vecveil.data.reading import read_corpus
+from vecveil.errors import VecveilError
 
 CANARY = "zebra-7731"
 SPANS = [{"start": 0, "end": 3, "label": "drug"}]
@@ -61,3 +63,19 @@ def test_vectors_without_texts(tmp_path, refuses):
 def test_repr_shows_no_contents(write):
     found = read_texts(write("a.csv", f"text,b\n{CANARY},{CANARY}\n"), columns=["b"])
     assert CANARY not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.csv", "title,body\na,b\n", "a.csv needs a column `text`"),
+        ("a.jsonl", '{"text": "a"}\n{"text": null}\n', "a.jsonl needs a column `text`"),
+        ("a.html", "a", "a.html has none of the suffixes"),
+        ("a.txt", " \n\n", "a.txt has no text"),
+        ("a.csv", "", "a.csv is empty"),
+    ],
+)
+def test_a_file_without_texts_is_named_with_its_argument(write, name, content, says):
+    with pytest.raises(VecveilError, match=f"^`attacker_texts`: {says}") as refused:
+        read_corpus(write(name, content), param="attacker_texts")
+    assert refused.value.param == "attacker_texts"
