@@ -77,6 +77,10 @@ CRITERIA: tuple[tuple[Any, tuple[str, ...], tuple[str, ...]], ...] = (
     ("inference", ("token-inference", "averaging"), (ANY, MEAN, SHARE)),
 )
 """Each criterion with the families of its attacks or the starts of their names, and its metrics per subject."""
+FURTHER = "Of {given:,} further texts of the attacker, token inference learnt from {used:,}: {why}."
+UNLIKE = "it leaves out texts without an attacked word, and those that equal or resemble a test text"
+NOT_RELEASED = "attackers of a store cannot protect texts as its owner does"
+NOT_ENCODED = "there is no encoder"
 RARE_WORDS = (
     "Words in too few texts are not attacked, and texts without an attacked word are not used; “Words attacked” "
     "states how much of the concept that leaves out."
@@ -211,6 +215,11 @@ def assemble(
     # Token inference cannot be skipped, so that every audit has a verdict.
     worst = leading["token-inference"].name
     warnings = [*(LintWarning(**each) for each in (*o.lint, *lint)), *([ONE_WORD] * (len(case.vocabulary) == 1))]
+    # The curve counts training texts and further ones.
+    learnt = curve[-1].texts - len(case.train) if curve else 0
+    why = NOT_ENCODED if case.encode is None else NOT_RELEASED if is_store and not learnt else UNLIKE
+    further = [FURTHER.format(given=len(o.attacker_texts), used=learnt, why=why)] * bool(o.attacker_texts)
+    warnings += [LintWarning("attacker-texts", each) for each in further if not learnt]
     record = AuditRecord(
         vecveil=__version__,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -228,7 +237,7 @@ def assemble(
         lint=tuple(warnings),
         frameworks=tuple(framework_findings(attacks, is_store=is_store, lint=warnings)),
         reconstructions=tuple(_reconstructions(protected, results)) if o.show_reconstructions else (),
-        limits=tuple(_limits(case, results, is_store)),
+        limits=tuple(_limits(case, results, is_store, further if learnt else [])),
         seed=o.seed,
         tier=o.tier,
         seconds=time.perf_counter() - started,
@@ -379,7 +388,7 @@ def _reconstructions(protected: Sequence[AttackResult], results: Results) -> lis
     return texts
 
 
-def _limits(case: Case, results: Results, is_store: bool) -> list[str]:
+def _limits(case: Case, results: Results, is_store: bool, further: Sequence[str]) -> list[str]:
     """Return the limits of the audit, as sentences."""
     families = {result.family for result in results.values()}
     stopped_early = any(side == "protected" and r.details.get("converged") is False for (side, _), r in results.items())
@@ -389,6 +398,7 @@ def _limits(case: Case, results: Results, is_store: bool) -> list[str]:
         *([WRITTEN] if "reconstruction" in families else []),
         *_unstated_rates(results),
         *([SAMPLE] if is_store else [FITTED, SINGLE]),
+        *further,
         *([BESIDE] if any(name.endswith("-beside") for _, name in results) else []),
         RARE_WORDS,
         ANONYMITY,

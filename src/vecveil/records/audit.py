@@ -63,7 +63,8 @@ class AttackRecord(LeakageFigure, frozen=True, kw_only=True, omit_defaults=True)
 
     Attributes:
         over_chance, clean_over_chance: `position` and `clean_position`, saved for other programs.
-        converged: whether longer training would find no more; None for an attack that is not trained in steps.
+        converged: whether the last two thirds of its training added at most .01 on validation texts; None for an attack
+            that is not trained in steps.
     """
 
     name: str

@@ -222,6 +222,36 @@ def test_attacks_are_named_one_by_one(protector: vecveil.Protector) -> None:
         vecveil.audit(protector, texts, CONCEPT, attacks=["decoys"], **OPTIONS)
 
 
+def test_no_attack_on_rewritten_texts_is_left_out_for_want_of_a_protector() -> None:
+    redact = vecveil.fit(notes(300, 1), CONCEPT, TopicEncoder(), method="redact", **OPTIONS)
+    found = vecveil.audit(redact, notes(400, 2), CONCEPT, **OPTIONS)
+    assert "linking" in named(found)
+    codes = {each["attack"]: each["code"] for each in found.record["skipped"]}
+    assert codes["averaging-16"] == "equal-releases"
+    assert "no-oracle" not in codes.values()
+
+
+def test_the_record_says_how_many_further_texts_were_learnt_from(protector: vecveil.Protector, tmp_path: Path) -> None:
+    rest = [family for family in FAMILIES if family != "token-inference"]
+    far = [f"sailors carry {drug} {i}" for i, drug in enumerate(3 * DRUGS)]
+    (tmp_path / "far.txt").write_text("\n".join([*far, "nothing of the kind", ""]), encoding="utf-8")
+    for given, said, warnings in (
+        (
+            tmp_path / "far.txt",
+            "Of 19 further texts of the attacker, token inference learnt from 18: it leaves out",
+            [],
+        ),
+        (
+            ["nothing of the kind"],
+            "Of 1 further texts of the attacker, token inference learnt from 0",
+            ["attacker-texts"],
+        ),
+    ):
+        found = vecveil.audit(protector, notes(300, 2), CONCEPT, skip=rest, attacker_texts=given, **OPTIONS).record
+        assert [each["code"] for each in found["lint"]] == warnings
+        assert said in " ".join([*found["limits"], *(each["message"] for each in found["lint"])])
+
+
 def without_times(record: dict[str, Any]) -> dict[str, Any]:
     record = json.loads(json.dumps(record))
     for key in ("created", "seconds"):
