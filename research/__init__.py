@@ -102,6 +102,8 @@ def run(
         spec = _seeded(spec, seeds)
     if not Path(data).is_dir():
         raise DataFileError(f"experiment run: `data` {Path(data).name!r} is no folder.", param="data")
+    if Path(out).is_file():
+        raise DataFileError(f"experiment run: `out` {Path(out).name!r} is a file. Name a folder.", param="out")
     if text.startswith("# as run"):  # the specification of an earlier run
         text = text.partition("\n")[2]
     given = [*(["--quick"] if quick else []), *([f"--seeds {seeds}"] if seeds else [])]

@@ -116,7 +116,8 @@ class RecordFolder:
             found[_key(record)] = record
         except (ValueError, TypeError, RecursionError):
             raise DataFileError(
-                f"{path.name}: {where} is no record of schema {SCHEMA}. Remove it; the cell is then measured again.",
+                f"{path.relative_to(self.folder.parent)}: {where} is no record of schema {SCHEMA}. Remove it; the cell "
+                "is then measured again.",
                 param=where,
             ) from None
 

@@ -116,6 +116,9 @@ def test_the_shipped_specification_can_be_edited_and_run(place: Path, tmp_path: 
         (("run", "sensitivity", "--data", "nowhere", "--out", "x"), 1, "`--data` 'nowhere' is no folder"),
         (("run", "sensitivity", "--data", ".", "--out", "x"), 1, "sts12"),
         (("run", "sensitivity", "--out", "x"), 2, "--data"),
+        (("run", "sensitivity", "--data", ".", "--out", "file"), 1, "`--out` 'file' is a file"),
+        (("table", "tradeoff", "--out", ".", "--html", "tradeoff/spec.yaml"), 2, "--html lies among the records"),
+        (("table", "all", "--out", ".", "--to", "guarantee/cells"), 2, "--to lies among the records"),
         (("table", "tradeoff", "--out", "."), 1, "run `vecveil experiment run tradeoff"),
         (("table", "all", "--out", "."), 2, "No experiment was run"),
         (("table", "nothing", "--out", "."), 1, "one of tradeoff"),
@@ -126,6 +129,10 @@ def test_what_is_wrong_is_said_in_one_line(
     arguments: tuple[str, ...], code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    if "--to" in arguments:
+        (tmp_path / "guarantee").mkdir()
+        (tmp_path / "guarantee" / "spec.yaml").touch()
     found = run("experiment", *arguments)
     assert found.code == code, found.err
     assert words in found.err

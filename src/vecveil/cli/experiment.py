@@ -184,6 +184,9 @@ def table(name: str, out: Path, form: str, html_file: Path | None, folder: Path 
         raise click.UsageError("--html is one page: name one experiment, or use --format html --to FOLDER.")
     if Path(name).suffix in (".yaml", ".yml"):
         names = [experiments.load_spec(name)[0].experiment]
+    for option, path in (("--html", html_file), ("--to", folder)):
+        if path is not None and any(path.resolve().is_relative_to((out / each).resolve()) for each in names):
+            raise click.UsageError(f"{option} lies among the records in --out: name another place.")
     if len(names) > 1 and folder is None and form == "json":
         data_json({"experiments": [experiments.summarise(experiment, out) for experiment in names]})
         return
