@@ -24,6 +24,7 @@ Positive: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e-9, le=1 + 1e-9)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]  # a larger one overflows where it is divided
 Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
+LARGEST = 1 << 26  # bytes of a saved record
 Scalar: TypeAlias = str | Integer | Finite | bool | None
 
 
@@ -109,11 +110,15 @@ def load_json(path: str | os.PathLike[str], *, param: str = "record") -> Any:
         DataFileError: the file cannot be read, or is not UTF-8 JSON.
     """
     try:
-        return parse_json(Path(path).read_text(encoding="utf-8"))
+        with open(path, "rb") as file:
+            content = file.read(LARGEST + 1)  # a device never ends
+        if len(content) > LARGEST:
+            raise ValueError
+        return parse_json(content.decode("utf-8"))
     except OSError as problem:
         words = problem.strerror or type(problem).__name__
     except (ValueError, RecursionError):  # deep nesting exhausts the stack of the JSON reader
-        words = "it is no UTF-8 JSON file, or has a key twice"
+        words = f"it is no UTF-8 JSON file, has a key twice, or has more than {LARGEST >> 20} MiB"
     # Outside the handlers, so that no cause is chained: a JSON error quotes the file.
     raise DataFileError(f"{Path(path).name}: {words}. Pass the file that vecveil wrote.", param=param)
 

@@ -422,7 +422,7 @@ def check_baseline(baseline: AuditRecord, *, concept: str, kind: str, tier: str)
     ):
         if before != now:
             raise InvalidInputError(
-                f"The baseline has the {name} {before!r}, this audit has {now!r}. Their figures do "
+                f"The baseline has the {name} {before[:60]!r}, this audit has {now[:60]!r}. Their figures do "
                 "not compare: audit again for a new baseline.",
                 param="baseline",
             )
@@ -454,13 +454,17 @@ def check_gate(
     for family in FAMILIES if baseline is not None else ():
         assert baseline is not None
         before, now = _highest(baseline.members(family)), _highest(audit.members(family))
+        if now and not before:
+            notes.append(f"not compared: {family}, which the baseline lacks.")
         for metric, earlier in before.items():
             attack = now.get(metric)
             if not now:
                 failures.append(f"{family} was not measured; in the baseline {_found(earlier)}.")
                 break
             if attack is None:
-                notes.append(f"not compared: {_found(earlier)} in the baseline; this audit has {', '.join(now)}.")
+                # All of token inference has one metric: a baseline with another one would let everything pass.
+                said = failures if family == "token-inference" else notes
+                said.append(f"not compared: {_found(earlier)} in the baseline; this audit has {', '.join(now)}.")
                 continue
             shown = family == "token-inference" or attack.low is None or attack.low > (earlier.value or 0.0)
             if shown and not (attack.value or 0.0) <= (earlier.value or 0.0) + worse_by + 1e-12:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.errors import raises
 from harness.sample_attacks import settle
 from harness.sample_audit import sample_audit
 from vecveil.errors import InvalidInputError
@@ -65,7 +66,8 @@ def test_a_figure_may_exceed_the_baseline_by_so_much(baseline: AuditRecord, fail
 def test_a_family_that_was_left_out_fails() -> None:
     found = check_gate(changed("logistic-probe"), baseline=parse(sample_audit()), worse_by=1.0).failures
     assert [said[:22] for said in found] == ["probe was not measured"]
-    assert check_gate(parse(sample_audit()), baseline=changed("logistic-probe")).failures == ()
+    more = check_gate(parse(sample_audit()), baseline=changed("logistic-probe"))
+    assert (more.failures, more.notes) == ((), ("not compared: probe, which the baseline lacks.",))
 
 
 def test_what_cannot_be_compared_is_noted() -> None:
@@ -79,6 +81,20 @@ def test_what_cannot_be_compared_is_noted() -> None:
     assert len(found.notes) == 3
     assert found.notes[1] == f"the baseline has the method 'laplace'; this audit has {sample_audit()['method']!r}."
     assert "nearest-candidate reaches 34.0 % (top-1 of 3,000) in the baseline; this audit has" in found.notes[2]
+
+
+def test_a_baseline_with_another_metric_of_token_inference_fails() -> None:
+    record = sample_audit()
+    for attack in record["attacks"]:
+        if attack["family"] == "token-inference":
+            attack["metric"] = "recall"
+    (found,) = gate(parse(record), worse_by=1.0).failures
+    assert found.startswith("not compared: mlp-adaptive reaches")
+
+
+def test_a_file_that_never_ends_is_refused() -> None:
+    with raises("E-DATA-FILE", "record"):
+        AuditRecord.load("/dev/zero")
 
 
 @pytest.mark.parametrize("other", ["concept", "kind", "tier"])
