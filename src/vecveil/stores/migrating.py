@@ -33,6 +33,7 @@ from vecveil.stores.scanning import (
     OTHERS,
     BadRows,
     Field,
+    FieldTally,
     Survey,
     carried,
     is_text_name,
@@ -509,6 +510,7 @@ class _Run:
                 )
             names = frozenset(state.carried)
             fields = tuple(carried(rows.fields[i], names) for i in chosen)
+            self._check_fields(fields)
             if self.sealer is None:
                 mark = {PROTECTOR_FIELD: protector_mark(policy.protector)}
                 fields = tuple(with_blob(row, None, mark) for row in fields)
@@ -526,6 +528,22 @@ class _Run:
             cursor=rows.cursor,
             checksum=as_hex(checksum),
         )
+
+    def _check_fields(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Raise if a copied field holds what the check of the source would have left out."""
+        # Another program may have written it since, or edited the state file.
+        options, tally = self.state.options, FieldTally()
+        tally.add(rows)
+        for one in tally.fields():
+            kind = dataclasses.replace(one, words=0.0).withheld  # the mean length in one batch says little
+            kept = any(matches(one.name, name) for name in options.get("keep", ()))
+            as_text = options.get("keep_text") and kind in ("text", None)
+            if not (kept or as_text or (kind is None and not options.get("seal"))):
+                raise StoreError(
+                    f"Field {one.name[:80]!r} of `source` holds {kind or 'values'} that the check at the start left "
+                    f"out. {_RESTART}",
+                    param="source",
+                )
 
     def _released(
         self,

@@ -306,6 +306,31 @@ def test_a_source_that_changes_meanwhile_is_noticed(
     assert [line.split()[0] for line in failures] == ["1"]
 
 
+@pytest.mark.parametrize("change", ["source", "state"])
+def test_a_field_that_the_check_left_out_is_not_copied(
+    change: str, source: FolderStore, protector: vecveil.Protector, tmp_path: Path, clean: np.ndarray
+) -> None:
+    """A text comes into a copied field after the check, or the state file is made to name the field of texts."""
+    dest, state, policy = FolderStore(tmp_path / "dest"), tmp_path / "s.json", ReleasePolicy(protector)
+
+    def renamed(rows: int) -> None:
+        if rows == 10:
+            if change == "source":
+                source.write(Batch(("r0040",), clean[40:41], ({"tag": f"{CANARY} is what {SECRET} took"},)))
+            raise StoreError("It went away.")
+
+    dest.before_row = renamed
+    with raises("E-STORE"):
+        copy(source, dest, policy, state)
+    if change == "state":
+        forged = json.loads(state.read_text())
+        state.write_text(json.dumps(forged | {"carried": ["text"]}))
+    dest.before_row = lambda rows: None
+    with raises("E-STORE", "source"):
+        copy(source, dest, policy, state)
+    assert CANARY not in json.dumps([fields for fields, _ in contents(dest).values()])
+
+
 def test_bad_rows_are_counted_and_refused_or_left_out(
     protector: vecveil.Protector, tmp_path: Path, clean: np.ndarray
 ) -> None:
