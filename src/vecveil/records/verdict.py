@@ -273,7 +273,9 @@ def decide(audit: AuditRecord) -> Verdict:
     for family, attack in audit.strongest.items():
         if family != "token-inference":
             above = above_chance_besides(audit.members(family), attack)
-            others.append(FamilyVerdict(family, attack, grade(attack, above), standing(attack), above))
+            # Only the token-inference curve is continued to more texts.
+            graded = grade_ahead(grade(attack, above), attack, None)
+            others.append(FamilyVerdict(family, attack, graded, standing(attack), above))
     besides = above_chance_besides(audit.members("token-inference"), worst)
     decided = grade_ahead(grade(worst, besides), worst, audit.forecast)
     # One release, and the equal releases under one key, reveal no more than the main figure.

@@ -239,7 +239,7 @@ def test_every_family_has_a_row_in_its_own_metric() -> None:
         "Which known text is it? Hardly hidden. 78.1 % top-1 of 10",
         "What do several releases give away? Hardly hidden. 42.2 % R-precision",
         "Can the vectors be mapped back to clean ones? Partly hidden. 33.8 % top-1 with 1000 pairs",
-        "Can the text be written down again? Mostly hidden. 18.3 % token F1",
+        "Can the text be written down again? Partly hidden. 18.3 % token F1",
         "Can it recover words outside the list? Hardly hidden. 63.2 % R-precision",
     ):
         assert words in rows
