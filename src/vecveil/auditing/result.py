@@ -99,6 +99,8 @@ ONE_WORD = LintWarning(
     "A single word of the concept is attacked: of one word, the best guess is always right, so the token-inference "
     "figures mean nothing. The concept probe gives the verdict.",
 )
+OF_SAMPLE = ("one-word", "long-texts", "attacker-texts")
+"""Codes of warnings about the texts at hand; the others are about how vectors are kept."""
 WRITTEN = (
     "Reconstruction attacks were trained from scratch on the texts at hand: published ones start from large "
     "pretrained models and write better."
@@ -427,6 +429,7 @@ def framework_findings(
     leading = strongest(attack for attack in attacks if attack.value is not None)
     vectors = "stored vectors" if is_store else "protected vectors"
     findings = []
+    codes = ", ".join(warning.code for warning in lint if warning.code not in OF_SAMPLE)
     for item in controls():
         tested = [leading[family] for family in item["families"] if family in leading]
         missing = ", ".join(FAMILY_NAMES[f] for f in item["families"] if f not in leading)
@@ -439,8 +442,7 @@ def framework_findings(
                 sentences.append(f"Not tested: {missing}.")
         else:
             sentences.append(f"Not tested: no attack of the kind was run ({missing}).")
-        if item["lint"] and lint:
-            codes = ", ".join(warning.code for warning in lint)
+        if item["lint"] and codes:
             sentences.append(f"Warnings about how the store is kept: {codes}.")
         names = [attack.name for attack in tested]
         head = (item["framework"], item["item"], item["title"])

@@ -204,7 +204,7 @@ class LearningPoint(Record, frozen=True):
 
 
 class LintWarning(Record, frozen=True):
-    """A warning about how the vectors are kept."""
+    """A warning about how the vectors are kept, or about the texts at hand."""
 
     code: str
     message: str

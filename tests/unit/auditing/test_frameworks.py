@@ -139,10 +139,13 @@ def test_a_store_without_a_clean_side() -> None:
 
 
 def test_warnings_are_named_where_they_bear_on_the_item() -> None:
-    entries = found([], lint=LINT)
+    of_texts = LintWarning("one-word", "A single word is attacked.")
+    entries, others = found([], lint=[*LINT, of_texts]), found([], lint=[of_texts])
     for item in controls():
         said = "plaintext-beside-vectors" in entries[item["item"]]["finding"]
         assert said is item["lint"]
+        assert "one-word" not in entries[item["item"]]["finding"]
+        assert "Warnings about" not in others[item["item"]]["finding"]
 
 
 def test_items_name_families_that_there_are() -> None:
