@@ -21,7 +21,7 @@ from vecveil.sealing import Sealer
 from vecveil.sealing.blob import SqliteBlobs
 from vecveil.search.collection import ProtectedCollection
 from vecveil.stores import Batch, VectorStore, open_store
-from vecveil.stores.forgetting import files_with, forget, reconcile, traces_of
+from vecveil.stores.forgetting import _keys, begun, files_with, forget, reconcile, traces_of
 from vecveil.stores.store import with_blob
 
 ROWS, DIMENSION = 30, 8
@@ -82,6 +82,15 @@ def test_a_receipt_counts_the_rows_that_the_files_were_searched_for(
         done = forget(store, IDS[:5], tmp_path / "receipt.json", name="notes", batch=2, show_progress=False)
     assert (done.rows, done.searched) == (5, 3)
     assert any("2 of the deleted rows" in sentence for sentence in done.unverified)
+
+
+def test_what_an_earlier_receipt_verified_is_not_promised_again_before_the_end(tmp_path: Path) -> None:
+    with open_store(STORES["sqlite-vec"].locate(tmp_path, "forgotten")) as store:
+        filled(store)
+        done = forget(store, IDS[:2], tmp_path / "receipt.json", name="x", show_progress=False)
+    assert done.verified
+    again = begun(tmp_path / "receipt.json", "x", dict.fromkeys(_keys(IDS[:2]), ""))
+    assert (again.rows, again.ids, again.finished, again.verified, again.remains) == (2, 2, None, (), ())
 
 
 def test_errors_of_reconcile_name_reconcile(tmp_path: Path) -> None:

@@ -297,7 +297,7 @@ def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[st
     present = len(set(index.ids()).intersection(names))
     before = begun(Path(receipt), name, {each.encode("utf-8", "surrogatepass"): each for each in names})
     rows = max(before.rows, present)
-    done = replace(before, finished=None, rows=rows, absent=min(before.absent, len(names) - present))
+    done = replace(before, rows=rows, absent=min(before.absent, len(names) - present))
     done.save(receipt)
     index.forget(names)
     index.refresh()

@@ -183,7 +183,6 @@ def forget(
     # A killed run has deleted some already: its counts stay.
     done = replace(
         before,
-        finished=None,
         rows=max(before.rows, len(run.ids)),
         blobs=None if run.blobs is None else max(before.blobs or 0, len(run.of_blobs)),
         cached=None if cache is None else max(before.cached or 0, matching_texts(cache, known)),
@@ -399,7 +398,8 @@ def begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
     if (before.store, before.ids_sha256) != (name, digest):
         said = "The receipt file belongs to a different list or store. Name another file with `receipt`."
         raise StoreError(said, code="E-STORE-STATE", param="receipt")
-    return before
+    # Of a finished run the counts stay; what it verified is verified anew.
+    return replace(before, ids=len(listed), finished=None, verified=(), unverified=(), remains=())
 
 
 def now() -> str:
