@@ -33,6 +33,7 @@ __all__ = [
     "not_finite",
     "optional_import",
     "out_of_range",
+    "renamed",
     "unknown_name",
     "wrong_shape",
     "wrong_type",
@@ -169,6 +170,17 @@ def optional_import(feature: str, package: str, extra: str) -> Iterator[None]:
         yield
     except ImportError:
         raise MissingDependencyError(feature, package, extra) from None
+
+
+@contextmanager
+def renamed(inner: str, outer: str) -> Iterator[None]:
+    """Let errors about the argument ``inner`` of what the block calls name the caller's argument ``outer``."""
+    try:
+        yield
+    except VecveilError as error:
+        if error.param == inner:
+            error.param, error.args = outer, (str(error).replace(f"`{inner}`", f"`{outer}`"), *error.args[1:])
+        raise
 
 
 # Constructors for the recurring kinds, so that a check is one line where the argument enters.

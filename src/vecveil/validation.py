@@ -50,7 +50,7 @@ def check_embeddings(
         raise wrong_shape(owner, param, "(N, n)", value.shape, fix=fix)
     if value.shape[0] < min_rows:
         raise InvalidInputError(
-            f"{owner}: `{param}` has {value.shape[0]} rows; it needs at least {min_rows}.",
+            f"{owner}: `{param}` needs at least {min_rows} rows; it has {value.shape[0]}.",
             code="E-INPUT-SHAPE",
             param=param,
         )
@@ -123,7 +123,7 @@ def check_texts(value: Any, *, owner: str, param: str = "texts", min_rows: int =
             )
     if len(texts) < min_rows:
         raise InvalidInputError(
-            f"{owner}: `{param}` has {len(texts)} texts; it needs at least {min_rows}.",
+            f"{owner}: `{param}` needs at least {min_rows} texts; it has {len(texts)}.",
             code="E-INPUT-SHAPE",
             param=param,
         )

@@ -248,7 +248,7 @@ def test_filters_compare_with_equality(store: Any) -> None:
         {"operator": "AND", "conditions": [{**one, "operator": "not in", "value": [1]}]},
         {**one, "field": "meta.name"},
     ):
-        with raises("E-INPUT-NAME", "where"):
+        with raises("E-INPUT-NAME", "filters"):
             store.filter_documents(filters)
 
 

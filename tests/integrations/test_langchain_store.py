@@ -220,7 +220,7 @@ def test_retrievers_rank_filter_and_diversify(filled: ProtectedVectorStore) -> N
         assert {d.id for d in hits} == {"note-0", "note-1", "note-2", "note-29"}
         return
     for where in ({"page": 3}, unusual):
-        with raises("E-INPUT"):
+        with raises("E-INPUT", "filter"):
             filled.similarity_search("canary-visa question", filter=where)
 
 

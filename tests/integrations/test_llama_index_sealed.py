@@ -133,7 +133,7 @@ def cases() -> Iterator[dict[str, Any]]:
 def test_queries_give_what_clean_vectors_give(asked: Any, case: int) -> None:
     options = {"similarity_top_k": 5, **list(cases())[case]}
     if case >= 15 and not isinstance(asked.client, vecveil.SealedIndex):
-        with raises("E-INPUT-NAME", "where"):
+        with raises("E-INPUT-NAME", "filters"):
             asked.query(VectorStoreQuery(query_embedding=QUESTION, **options))
         return
     clean = SimpleVectorStore()
@@ -294,7 +294,7 @@ def test_what_the_database_cannot_do_is_refused(asked: Any, tmp_path: Path, hash
         SealedVectorStore("sqlite-vec:rows.db#notes")
     with raises("E-INPUT-NAME", "mode"):
         asked.query(VectorStoreQuery(query_embedding=QUESTION, mode="sparse"))
-    with raises("E-INPUT-NAME", "where"):
+    with raises("E-INPUT-NAME", "filters"):
         asked.get_nodes(filters=both(both(equal("page", 1), equal("page", 2), condition="or")))
     with raises("E-INPUT"):
         asked.query(VectorStoreQuery(query_embedding=QUESTION, filters=both(equal("secret", "x"))))

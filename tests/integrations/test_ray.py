@@ -295,7 +295,7 @@ def test_nan_in_a_batch_is_our_error(laplace: Path) -> None:
     X = np.ones((20, DIMENSION), dtype=np.float32)
     X[7, 3] = np.nan
     out = protect_dataset(ray.data.from_arrow(table_of(X)), laplace, concurrency=1)
-    with pytest.raises(Exception, match="`embedding_column` has 1 vectors with NaN") as caught:
+    with pytest.raises(Exception, match="`embedding_column` has NaN or infinity in 1 of") as caught:
         out.materialize()
     assert "DataFileError" in str(caught.value)
     assert "nan," not in str(caught.value)

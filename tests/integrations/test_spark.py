@@ -199,7 +199,7 @@ def test_texts_are_encoded_by_workers(
 def test_nan_is_our_error(spark: SparkSession, laplace: Path) -> None:
     rows = [([1.0] * DIMENSION,)] * 9 + [([float("nan")] * DIMENSION,)]
     df = spark.createDataFrame(rows, "embedding array<float>").coalesce(1)
-    with pytest.raises(PythonException, match="`embedding_column` has 1 vectors with NaN") as said:
+    with pytest.raises(PythonException, match="`embedding_column` has NaN or infinity in 1 of") as said:
         protect_dataframe(df, laplace).collect()
     assert "DataFileError" in str(said.value)
 

@@ -42,7 +42,7 @@ def command(
     """Read texts, learn the concept, protect the embeddings, attack them, and say what leaks.
 
     The protector is fitted on half of the texts and audited on the other half. Without --input the notes are
-    bundled and synthetic. Files in the folder: protected.parquet, protector.vecveil,
+    bundled and synthetic, and take about a minute. Files in the folder: protected.parquet, protector.vecveil,
     audit.json and audit.html.
     """
     form = TableOptions.of(options)
@@ -59,6 +59,8 @@ def command(
         assert loaded is not None
         return loaded
 
+    if own is None:
+        note("The demo takes about a minute.")
     with writing(out):
         result = run_demo(
             out,

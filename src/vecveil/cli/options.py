@@ -329,7 +329,7 @@ _ALIASES = {
 }
 _OF_OWNER = {("load_encoder", "name"): "encoder", ("serve", "name"): "encoder"}
 _SUFFIXES = {suffix for some in INPUT_SUFFIXES.values() for suffix in some} | {".json", ".yaml", ".yml"}
-_FILES = ("path", "embeddings", "output")
+_FILES = ("path", "embeddings", "output", "key")
 """Parameters of errors that the name of a file begins."""
 _FILE_NAME = re.compile(r"[^\s\\/]{1,60}\.[A-Za-z]{1,7}[A-Za-z0-9]")
 """A name that ends like a file's, which no token or base64 does."""

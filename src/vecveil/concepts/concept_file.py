@@ -167,7 +167,7 @@ def read_text(path: Path, *, owner: str, most: int, param: str = "path", named_b
             )
         return decode_text(path.read_bytes(), path.name, owner=owner, param=param)
     except FileNotFoundError:
-        named = "" if named_by is None else f" (named by {param} in {named_by.name})"
+        named = f" (`{param}`)" if named_by is None else f" (named by {param} in {named_by.name})"
         raise DataFileError(f"File not found: {path.name!r}{named}.", param=param) from None
     except VecveilError:
         raise

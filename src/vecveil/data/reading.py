@@ -197,8 +197,8 @@ class TableReader:
         if bad.size:
             param = "embedding_column" if arrow else "embeddings"
             raise DataFileError(
-                f"{self.name}: `{param}` has {bad.size} vectors with NaN or infinity among the first "
-                f"{first + len(vectors)} rows; the first is {row_number(first + int(bad[0]))}. Drop or repair them.",
+                f"{self.name}: `{param}` has NaN or infinity in {bad.size} of the first {first + len(vectors)} rows; "
+                f"the first is {row_number(first + int(bad[0]))}. Drop or repair them.",
                 param=param,
             )
         return vectors

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
+from vecveil.errors import InvalidInputError, MissingDependencyError, renamed, wrong_type
 from vecveil.protector.policy import (
     STRONGER,
     KeySource,
@@ -355,6 +355,7 @@ class SealedDocumentStore(_Saved):
         number: int = self.collection.count()
         return number
 
+    @renamed("where", "filters")
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
         """Return all documents that match ``filters``; reads the whole collection."""
         return _documents(self.collection.get(where=_where(filters)))
@@ -444,6 +445,7 @@ class SealedEmbeddingRetriever:
         return loaded
 
     @component.output_types(documents=list[Document])
+    @renamed("where", "filters")
     def run(
         self,
         query_embedding: list[float] | None = None,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, KeyFileError, MissingDependencyError, StoreError, wrong_type
+from vecveil.errors import InvalidInputError, KeyFileError, MissingDependencyError, StoreError, renamed, wrong_type
 from vecveil.metrics.utility import unit_rows
 from vecveil.protector.policy import (
     PolicyOptions,
@@ -357,6 +357,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         # LangChain's relevance is from 0 to 1; rounding may take a cosine beyond 1.
         return lambda cosine: min(max(cosine, 0.0), 1.0)
 
+    @renamed("where", "filter")
     def _ranked(
         self, query: str | list[float], top: int, where: Mapping[str, Any] | None, **options: Any
     ) -> Ranking | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, MissingDependencyError, unknown_name, wrong_type
+from vecveil.errors import InvalidInputError, MissingDependencyError, renamed, unknown_name, wrong_type
 from vecveil.protector.policy import (
     STRONGER,
     KeySource,
@@ -323,6 +323,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         )
         return ids
 
+    @renamed("where", "filters")
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the nearest nodes by the exact cosine.
 
@@ -360,6 +361,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         nodes = {node.node_id: node for node in _nodes(rows)}
         return VectorStoreQueryResult([nodes[name] for name in ids], [float(score) for score in scores], ids)
 
+    @renamed("where", "filters")
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Return nodes by id, by filter or both, else all; unknown ids are left out."""
         return _nodes(self._collection.get(node_ids, where=_where(filters), missing="skip"))
@@ -374,6 +376,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
             return
         self._collection.delete(names)
 
+    @renamed("where", "filters")
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from vecveil.accounting import Ledger
 from vecveil.encoders.text_encoder import PROBE_SENTENCES, matches_probe
-from vecveil.errors import IncompatibleError, InvalidInputError, out_of_range, unknown_name, wrong_type
+from vecveil.errors import IncompatibleError, InvalidInputError, out_of_range, renamed, unknown_name, wrong_type
 from vecveil.protector.protector import Protector, load
 from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, content_ids
 from vecveil.randomness.keyed import placed_source
@@ -245,7 +245,8 @@ def open_policy(
             )
         return protector
     if isinstance(key, str | os.PathLike):
-        key = NoiseKeys.of(key)
+        with renamed("path", "key"):
+            key = NoiseKeys.of(key)
     elif not isinstance(key, NoiseKeys | NoiseKey | None):
         raise wrong_type("open_policy", "key", "NoiseKeys, a path or env:NAME", key)
     if isinstance(ledger, str | os.PathLike):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 
-from vecveil.errors import InvalidInputError, KeyFileError, SealingError, unknown_name, wrong_type
+from vecveil.errors import InvalidInputError, KeyFileError, SealingError, renamed, unknown_name, wrong_type
 from vecveil.randomness import NoiseKeys
 from vecveil.randomness.keyed import split_source
 from vecveil.sealing.blob import (
@@ -356,5 +356,6 @@ def open_keys(key: Any, store: Any = None) -> KeyStore | SingleKey:
     if isinstance(key, bytes):
         return SingleKey(key)
     if isinstance(key, str | os.PathLike):
-        return KeyStore(key)
+        with renamed("path", "key"):
+            return KeyStore(key)
     raise KeyFileError("A key is a path, a KeyStore, a KeyProvider or 32 bytes.", param="key")

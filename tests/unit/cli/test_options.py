@@ -295,7 +295,7 @@ def test_bad_vectors_are_named_by_their_option(tmp_path: Path) -> None:
     write_csv(tmp_path / "a.csv", ["text"], [("a",)] * 3)
     (tmp_path / "c.yaml").write_text("name: c\nterms: [a]\n", encoding="utf-8")
     done = run("audit", tmp_path / "a.csv", "--vectors", tmp_path / "v.npy", "--concept", tmp_path / "c.yaml")
-    assert "v.npy: `--vectors` has 3 vectors with NaN" in done.err
+    assert "v.npy: `--vectors` has NaN or infinity in 3 of" in done.err
 
 
 @pytest.mark.parametrize(

@@ -406,8 +406,9 @@ def test_wrong_input_is_one_clear_error(path: Path, X: np.ndarray, tmp_path: Pat
         sealer.seal(X, ids=IDS, collection="")
     with raises("E-INPUT-NAME", "precision"):
         Sealer(path, precision="float8")
-    with raises("E-KEY-FILE"):
+    with raises("E-KEY-FILE", "key") as absent:
         Sealer(tmp_path / "absent.keys")
+    assert "absent.keys (`key`)" in str(absent.value)
     with raises("E-KEY-FILE", "key"):
         Sealer(bytes(32))
     with raises("E-INPUT", "store"):
