@@ -6,7 +6,9 @@ import contextlib
 import functools
 import hashlib
 import itertools
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +96,28 @@ def test_search_gives_exact_scores_and_texts(collection: ProtectedCollection) ->
     np.testing.assert_allclose(ranking.vectors, X[[int(name) - 1 for name in ranking.ids]], atol=1e-3)
     by_vector = collection.search(Hashed().encode([query])[0], top=7)
     assert by_vector.ids == ranking.ids
+
+
+def test_threads_that_write_at_once_lose_no_row_and_write_none_twice(
+    database: VectorStore, protector: Protector, sealer: Sealer
+) -> None:
+    """The first use of the store is by all of them, too; one id belongs to all."""
+    made = ProtectedCollection(database, protector, sealer, name="notes", candidates=120, encoder=Hashed())
+    start = threading.Barrier(4)
+
+    def write(who: int) -> None:
+        start.wait()
+        for i in range(4):
+            ids = [*(f"{1000 * who + 10 * i + k}" for k in range(1, 4)), f"{99990 + i}"]
+            made.add([f"canary-{who} in row {name}" for name in ids], ids=ids)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(1, 5)))
+    names = [name for part in database.every_row() for name in part.ids]
+    assert len(names) == len(set(names)) == 4 * 4 * 3 + 4
+    rows = made.get(names)
+    assert all(text.endswith(f" in row {name}") for name, text in zip(rows.ids, rows.texts, strict=True) if text)
+    assert None not in rows.texts
 
 
 def test_the_database_holds_protected_vectors_and_ciphertext(

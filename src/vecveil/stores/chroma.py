@@ -24,6 +24,7 @@ from vecveil.errors import InvalidInputError, StoreError, optional_import
 from vecveil.sealing.blob import SEALED_FIELD, is_blob
 from vecveil.stores.apart import StoreApart
 from vecveil.stores.store import (
+    OPENING,
     PROTECTOR_FIELD,
     Batch,
     DatabaseStore,
@@ -102,25 +103,29 @@ class ChromaStore(DatabaseStore):
         return [str(collection.name) for collection in self._client().list_collections()]
 
     def _client(self) -> Any:
-        if self._connected is None:
-            settings = chromadb.config.Settings(anonymized_telemetry=False)
-            parts = urlsplit(self._where)
-            ssl = parts.scheme == "https"
-            port = parts.port or (443 if ssl else 8000) if self._remote else 0
+        with OPENING:
+            if self._connected is None:
+                self._connected = self._connect()
+            return self._connected
 
-            def connect(**options: str) -> Any:
-                if not self._remote:
-                    return chromadb.PersistentClient(self._where, settings, **options)
-                return chromadb.HttpClient(parts.hostname or "", port, ssl, settings=settings, **options)  # type: ignore[arg-type]
+    def _connect(self) -> Any:
+        settings = chromadb.config.Settings(anonymized_telemetry=False)
+        parts = urlsplit(self._where)
+        ssl = parts.scheme == "https"
+        port = parts.port or (443 if ssl else 8000) if self._remote else 0
 
-            try:
-                self._connected = connect(**self._options)
-            except chromadb.errors.NotFoundError:
-                databases = connect()._admin_client.list_databases(tenant=self._options["tenant"])
-                names = [str(one["name"]) for one in databases]
-                option = "database" if names else "tenant"
-                raise unlisted("location", option, self._options[option], names) from None
-        return self._connected
+        def connect(**options: str) -> Any:
+            if not self._remote:
+                return chromadb.PersistentClient(self._where, settings, **options)
+            return chromadb.HttpClient(parts.hostname or "", port, ssl, settings=settings, **options)  # type: ignore[arg-type]
+
+        try:
+            return connect(**self._options)
+        except chromadb.errors.NotFoundError:
+            databases = connect()._admin_client.list_databases(tenant=self._options["tenant"])
+            names = [str(one["name"]) for one in databases]
+            option = "database" if names else "tenant"
+            raise unlisted("location", option, self._options[option], names) from None
 
     def _collection(self) -> Any:
         if self._opened is None:

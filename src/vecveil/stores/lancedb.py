@@ -7,6 +7,7 @@ column ``id`` or the row number, and all other columns are fields.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import re
@@ -18,6 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vecveil.errors import StoreError, optional_import
+from vecveil.io import exclusive
 from vecveil.stores.store import (
     LISTED,
     Batch,
@@ -37,6 +39,7 @@ with optional_import("LanceDB", "lancedb", "lancedb"):
 # Schema metadata of a table that `create` made; only such a table is written to.
 _MARK, _METRIC = b"vecveil", b"vecveil:metric"
 _DISTANCE = "_distance"
+_LONGEST_WAIT = 600.0  # seconds, for a writer that is compacting
 _FIRST_FILTER = 3  # columns behind id, vector and fields
 
 
@@ -119,7 +122,22 @@ class LanceStore(DatabaseStore):
         rows = table.search().where(self._among(table, ids)).limit(len(ids)).to_arrow()
         return self._batch(table, rows, 0)
 
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one thread or process at a time change the table.
+
+        LanceDB would insert an id for each of two writers that do not see each other's row yet, and a compaction would
+        remove files of an unfinished write.
+        """
+        name = self._known()  # first: a lock makes its folder
+        with exclusive(Path(self._where) / f".{name}.lock", seconds=_LONGEST_WAIT):
+            yield
+
     def _write(self, batch: Batch) -> None:
+        with self._alone():
+            self._upsert(batch)
+
+    def _upsert(self, batch: Batch) -> None:
         table = self._own_table()
         column = self._column(table.schema)
         kind = table.schema.field(column).type
@@ -154,14 +172,16 @@ class LanceStore(DatabaseStore):
         ]
 
     def _delete(self, ids: list[str]) -> None:
-        table = self._own_table()
-        table.delete(self._among(table, ids))
+        with self._alone():
+            table = self._own_table()
+            table.delete(self._among(table, ids))
 
     def _compact(self, name: str) -> str:
-        table = self._own_table()
-        # Compaction leaves files with few deleted rows as they are; an update writes every row to a new file.
-        table.update(values_sql={"id": "id"})
-        with warnings.catch_warnings(action="ignore", category=UserWarning):  # it warns of readers of older versions
+        # It warns of readers of older versions.
+        with self._alone(), warnings.catch_warnings(action="ignore", category=UserWarning):
+            table = self._own_table()
+            # Compaction leaves files with few deleted rows as they are; an update writes every row to a new file.
+            table.update(values_sql={"id": "id"})
             table.optimize(cleanup_older_than=datetime.timedelta(0), delete_unverified=True)
         return "LanceDB wrote all rows to new files and removed the older versions."
 

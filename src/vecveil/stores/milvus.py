@@ -19,6 +19,7 @@ import numpy as np
 from vecveil.errors import StoreError, optional_import
 from vecveil.stores.store import (
     LISTED,
+    OPENING,
     Batch,
     DatabaseStore,
     Match,
@@ -94,26 +95,28 @@ class MilvusStore(DatabaseStore):
         return [str(name) for name in self._client().list_collections()]
 
     def _client(self) -> Any:
-        if self._connected is None:
-            token = os.environ.get("MILVUS_TOKEN", "") if self._remote else ""
-            self._connected = self._pymilvus.MilvusClient(self._where, token=token)
-            if self._database:
-                known = self._connected.list_databases()
-                if self._database not in known:
-                    raise unlisted("location", "database", self._database, known)
-                self._connected.use_database(self._database)
-        return self._connected
+        with OPENING:
+            if self._connected is None:
+                token = os.environ.get("MILVUS_TOKEN", "") if self._remote else ""
+                self._connected = self._pymilvus.MilvusClient(self._where, token=token)
+                if self._database:
+                    known = self._connected.list_databases()
+                    if self._database not in known:
+                        raise unlisted("location", "database", self._database, known)
+                    self._connected.use_database(self._database)
+            return self._connected
 
     def _known(self) -> str:
         name = super()._known()
-        if not self._is_readable:
-            # A collection that was released answers no query; Milvus Lite opens all collections so.
-            place = (self._where, self._database, name)
-            if place in _loaded or self._client().get_load_state(name)["state"].name == "NotLoad":
-                _loaded[place] = _loaded.get(place, 0) + 1
-                self._loaded = place
-                self._client().load_collection(name)
-            self._is_readable = True
+        with OPENING:
+            if not self._is_readable:
+                # A collection that was released answers no query; Milvus Lite opens all collections so.
+                place = (self._where, self._database, name)
+                if place in _loaded or self._client().get_load_state(name)["state"].name == "NotLoad":
+                    _loaded[place] = _loaded.get(place, 0) + 1
+                    self._loaded = place
+                    self._client().load_collection(name)
+                self._is_readable = True
         return name
 
     def _layout(self) -> _Layout:

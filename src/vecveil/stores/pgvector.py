@@ -11,6 +11,7 @@ import decimal
 import itertools
 import json
 import operator
+import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -143,6 +144,7 @@ class PgvectorStore(DatabaseStore):
         self._remote = True  # also by a socket of this machine: its files are the server's
         self._psycopg, self._sql = psycopg, psycopg.sql
         self._opened: Any = None
+        self._lock = threading.RLock()
         self._registered: Any = None
         self._known_layout: _Layout | None = None
 
@@ -164,7 +166,8 @@ class PgvectorStore(DatabaseStore):
         Args:
             vectors: bind arrays as vectors, which requires the extension.
         """
-        with self._guard(doing):
+        # One thread at a time: in another thread's transaction, its rollback would take these rows along.
+        with self._lock, self._guard(doing):
             connection = self._connection()
             # Per connection: the extension's types have other OIDs in each database.
             if vectors and self._registered is not connection:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ import numpy as np
 from vecveil.errors import optional_import
 from vecveil.stores.store import (
     LISTED,
+    OPENING,
     Batch,
     DatabaseStore,
     Match,
@@ -66,6 +67,10 @@ class QdrantStore(DatabaseStore):
         return self._remote and self.info().metric == "cosine"
 
     def close(self) -> None:
+        with OPENING:
+            self._close()
+
+    def _close(self) -> None:
         connected, self._connected = self._connected, None
         if connected is None:
             return
@@ -84,19 +89,26 @@ class QdrantStore(DatabaseStore):
         return [str(collection.name) for collection in self._client().get_collections().collections]
 
     def _client(self) -> Any:
-        if self._connected is None and self._remote:
-            # Without TLS the key would cross the network in clear.
-            key = os.environ.get("QDRANT_API_KEY") if self._where.startswith("https") else None
-            self._connected = self._qdrant.QdrantClient(url=self._where, api_key=key, check_compatibility=False)
-        elif self._connected is None:
-            client, users = _local.get(self._where, (None, 0))
-            self._connected = client or self._qdrant.QdrantClient(path=self._where)
-            _local[self._where] = (self._connected, users + 1)
-        return self._connected if self._remote else _local[self._where][0]
+        return self._open() if self._remote else _OneAtATime(self._open)
+
+    def _open(self) -> Any:
+        with OPENING:
+            if self._connected is None and self._remote:
+                # Without TLS the key would cross the network in clear.
+                key = os.environ.get("QDRANT_API_KEY") if self._where.startswith("https") else None
+                self._connected = self._qdrant.QdrantClient(url=self._where, api_key=key, check_compatibility=False)
+            elif self._connected is None:
+                client, users = _local.get(self._where, (None, 0))
+                self._connected = client or self._qdrant.QdrantClient(path=self._where)
+                _local[self._where] = (self._connected, users + 1)
+            return self._connected if self._remote else _local[self._where][0]
 
     def _reader(self) -> Any:
         """Return a client whose vectors equal the folder's, in every process."""
-        client = self._client()
+        return self._open() if self._remote else _OneAtATime(self._open_anew)
+
+    def _open_anew(self) -> Any:
+        client = self._open()
         if self._where in _stale:
             _stale.discard(self._where)
             client.close()
@@ -106,9 +118,11 @@ class QdrantStore(DatabaseStore):
 
     def _changes(self) -> Any:
         """Return a client for a request after which it may contain unit vectors."""
-        if not self._remote:
-            _stale.add(self._where)
-        return self._client()
+        return self._open() if self._remote else _OneAtATime(self._open_to_change)
+
+    def _open_to_change(self) -> Any:
+        _stale.add(self._where)
+        return self._open()
 
     def _vectors(self) -> tuple[str, Any]:
         """Return name (empty for unnamed vectors) and parameters of the collection's vectors."""
@@ -239,6 +253,20 @@ class QdrantStore(DatabaseStore):
     def _delete(self, ids: list[str]) -> None:
         points = [_point_id(name)[0] for name in ids]
         self._client().delete(self._known(), points_selector=points, wait=True)
+
+
+class _OneAtATime:
+    """A folder's client: requests open it and use it one by one, as another thread's could close it meanwhile."""
+
+    def __init__(self, open_client: Callable[[], Any]) -> None:
+        self._open = open_client
+
+    def __getattr__(self, request: str) -> Any:
+        def send(*arguments: Any, **options: Any) -> Any:
+            with OPENING:
+                return getattr(self._open(), request)(*arguments, **options)
+
+        return send
 
 
 def _is_single(params: Any) -> bool:

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -248,6 +249,10 @@ class VectorStore(ABC):
         self.close()
 
 
+OPENING = threading.RLock()
+"""Held while a client connects or a collection is made: a thread would open a folder twice, or find it half made."""
+
+
 class DatabaseStore(VectorStore):
     """Base class of databases: checks arguments, then calls ``_info``, ``_create`` and the other abstract methods.
 
@@ -376,6 +381,10 @@ class DatabaseStore(VectorStore):
         for name in filter_fields:
             check_filter_field(name, owner=self._owner, param="filter_fields")
         dimension = check_count(dimension, owner=self._owner, param="dimension")
+        with OPENING:
+            self._create_unless_there(dimension, metric, filter_fields)
+
+    def _create_unless_there(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         # An empty collection may have been made beforehand, with options that `create` does not know.
         if self.exists():
             with self._guard("describing the collection"):
