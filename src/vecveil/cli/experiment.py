@@ -172,7 +172,10 @@ def run(name: str, data: Path, out: Path, workers: int | None, as_json: bool, **
 @shared.file_option("--to", "folder", help="Write NAME.SUFFIX to this folder, print nothing.")
 @shared.json_option
 def table(name: str, out: Path, form: str, html_file: Path | None, folder: Path | None, as_json: bool) -> None:
-    """Show what the last run of an experiment in --out measured, or of all that were run there."""
+    """Show what the last run of an experiment in --out measured, or of all that were run there.
+
+    Python files that its specification names as modules are run.
+    """
     experiments = research()
     form = "json" if as_json else form
     names = [name]
