@@ -443,9 +443,9 @@ def _rewritten(protector: Protector, case: Case) -> Case | None:
     rewriter = protector.rewriter
     if rewriter is None:
         return None
-    # A concept of given spans knows only the texts of its fit: the audit's concept lends it the spans.
+    # A concept of given spans knows only the texts of its fit: the audit's concept lends it the spans of its own texts.
     spans = case.matches.spans if rewriter.needs_spans else None
-    return case.rewritten(lambda texts: rewriter.rewrite(texts, spans=spans))
+    return case.rewritten(lambda texts: rewriter.rewrite(texts, spans=spans), others=spans is None)
 
 
 def protected_side(protector: Protector, embeddings: Embeddings, seen: Case | None, seed: int) -> Side:

@@ -190,8 +190,11 @@ class Case:
         """Return the subjects of these rows."""
         return None if self.subjects is None else self.subjects[rows]
 
-    def rewritten(self, rewrite: Callable[[Sequence[str]], list[str]]) -> Case:
-        """Return the case whose vectors are of rewritten texts, with the labels of the original ones."""
+    def rewritten(self, rewrite: Callable[[Sequence[str]], list[str]], *, others: bool = True) -> Case:
+        """Return the case whose vectors are of rewritten texts, with the labels of the original ones.
+
+        ``others``: whether texts that are not of the case can be rewritten; if not, it encodes none.
+        """
         encode, known = self.encode, dict[str, Embeddings]()
         assert encode is not None
 
@@ -202,7 +205,7 @@ class Case:
                 known.update(zip(new, encode(new), strict=True))
             return np.stack([known[text] for text in written])
 
-        return replace(self, embeddings=encode_rewritten(self.texts), encode=encode_rewritten)
+        return replace(self, embeddings=encode_rewritten(self.texts), encode=encode_rewritten if others else None)
 
     @property
     def has_spans(self) -> bool:

@@ -542,8 +542,8 @@ def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: 
     if row_column is None:
         if len(store) != texts:
             raise DataFileError(
-                f"{path.name} has not one vector for each text: it has {len(store)}, and there are {texts} texts. For "
-                "a sample, name the column of INPUT that says which row each text is: --row-column NAME.",
+                f"The vectors of {path.name} are not one for each text: it has {len(store)}, and there are {texts} "
+                "texts. For a sample, name the column of INPUT that says which row each text is: --row-column NAME.",
                 param="vectors",
             )
         return store
