@@ -27,7 +27,7 @@ FROZEN = {
     "case-study": "efe57e81d9845c4c",
     "sensitivity": "828d371f7fd75daf",
     "textcrafter": "87083409c1c9f638",
-    "frontier": "6ec0c654816f8a97",
+    "frontier": "15d0ce21d2e3e0bd",
     "guarantee": "60de2dde40cc3d8e",
     "attributes": "ec0e8711358a5061",
     "sealed-search": "42f71a37f0cf795e",
