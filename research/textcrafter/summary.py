@@ -313,26 +313,18 @@ def _sweeps(records: Records) -> list[Figure]:
     """
     utility, sentences = (records.where(part=part, seed=0) for part in ("utility", "sentences"))
 
-    def bleu(where: str, defence: str) -> list[float]:
-        return sentences.where(set=where, defence=defence).figures("figures", "bleu", "value")
+    def point(where: str, defence: str, short: str) -> Point | None:
+        bleu, accuracy = _in_percent(utility, sentences, where, defence, "deployment")
+        inferred = strongest(utility.where(set=where, defence=defence), "token_inference", "attacks")
+        x = bleu if short == "BLEU" else 100 * inferred[0] if inferred else None
+        return None if x is None or accuracy is None else Point(x, accuracy)
 
-    def inferred(where: str, defence: str) -> list[float]:
-        return strongest(utility.where(set=where, defence=defence), "token_inference", "attacks")
-
-    across = {"BLEU": ("BLEU of the reconstruction", bleu), "token inference": ("R-precision", inferred)}
     found = []
-    for where, (short, (label, leak)) in itertools.product(sets_in(utility), across.items()):
+    across = {"BLEU": "BLEU of the reconstruction", "token inference": "R-precision"}
+    for where, (short, label) in itertools.product(sets_in(utility), across.items()):
         series = []
         for name, defences in SWEEPS.items():
-            points = [
-                Point(100 * x, 100 * y)
-                for defence in defences
-                for x, y in zip(
-                    leak(where, defence),
-                    utility.where(set=where, defence=defence).figures("deployment", "accuracy"),
-                    strict=False,
-                )
-            ]
+            points = [one for defence in defences if (one := point(where, defence, short))]
             series += [Series(f"{name}; {LABEL}" if "TextCrafter" in name else name, points)] if len(points) > 1 else []
         if series:
             caption = "Deployment, first seed; noise grows from right to left."

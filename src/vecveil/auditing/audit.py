@@ -443,7 +443,7 @@ def _rewritten(protector: Protector, case: Case) -> Case | None:
     rewriter = protector.rewriter
     if rewriter is None:
         return None
-    # A concept of given spans knows only the texts of its fit: the audit's concept lends it the spans of its own texts.
+    # Given spans belong to the texts they were given with: the audit's concept has those of the audit's texts alone.
     spans = case.matches.spans if rewriter.needs_spans else None
     return case.rewritten(lambda texts: rewriter.rewrite(texts, spans=spans), others=spans is None)
 

@@ -8,11 +8,12 @@ import pytest
 
 from research.catalogue.textcrafter import TextCrafterSets
 from research.experiment import Records
+from research.judging import Measured
 from research.published import published
 from research.results import ClaimFinding, Number, Table, read_experiment
 from research.textcrafter.defences import DEFENCES
 from research.textcrafter.specification import TextCrafterSpec
-from research.textcrafter.summary import LABEL, SENTENCE
+from research.textcrafter.summary import LABEL, SENTENCE, _with_half
 from unit.research.textcrafter.files import PROBLEMS
 
 SPEC = TextCrafterSpec(experiment="textcrafter", problems=PROBLEMS)
@@ -217,6 +218,10 @@ def test_the_same_within_the_error_decides_nothing_nor_does_a_decoder_at_chance(
         return _finding(Records(rows), "lower BLEU").verdict
 
     assert (lower(0.6), lower(0.01)) == ("agrees", "not measured")
+
+
+def test_a_share_of_one_seed_has_the_half_interval_of_its_rows() -> None:
+    assert _with_half(Measured({0: 20.0}), 400).half == pytest.approx(100 * 1.96 * (0.2 * 0.8 / 400) ** 0.5)
 
 
 def test_a_larger_radius_is_judged_step_by_step() -> None:
