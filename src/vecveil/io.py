@@ -33,7 +33,7 @@ PUBLIC = 0o666
 """Mode, less the umask, of a file that is written to be handed on, such as a table of protected vectors."""
 LOCK_SECONDS = 10.0
 """Longest wait for the lock of a file that others change for moments."""
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}  # of a file system without links
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}  # of a file system without links
 _TEMPORARY = re.compile(r"(\..{1,40}\.)[0-9a-f]{12}\.tmp", re.DOTALL)
 
 
@@ -143,7 +143,7 @@ def _link(temporary: Path, target: Path) -> None:
     try:
         os.link(temporary, target)
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in NO_LINKS:
             raise
         with locked(target):
             if target.exists():
@@ -187,18 +187,19 @@ def remove_left_over(*targets: Path) -> None:
                     os.close(descriptor)
 
 
-def sync_folder(folder: Path) -> None:
-    """Flush the names in ``folder`` to disk, where folders can be synchronised.
+def sync_folder(folder: Path | int) -> None:
+    """Flush the names in ``folder``, a path or an open descriptor, to disk, where folders can be synchronised.
 
     Raises:
         OSError: the disk is full or broken, so that a name may not be there after a loss of power.
     """
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = folder if isinstance(folder, int) else os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
-            os.close(descriptor)
+            if descriptor is not folder:
+                os.close(descriptor)
     except OSError as error:
         if error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
             raise

@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -39,13 +39,13 @@ with optional_import("A sealed index", "pyarrow", "index"):
     import pyarrow.parquet as pq
     import pyarrow.parquet.encryption as pe
 
-FORMAT = 1
-LIVE, DELETED, PADDING = 0, -1, -2
-"""Values of the column ``deleted``: a row, a deletion, a padding row. A positive value is a deletion that a merge kept:
-the number of the commit from which it may be dropped, see `vecveil.search.sealed_index`."""
+FORMAT = 2
+LIVE, DELETED, PADDING = 0, 1, 2
+"""Values of the column ``deleted``: a row, a deletion, a padding row."""
 PRECISIONS = ("float16", "int8")
 _OWNER = "SealedIndex"
 _RECORD = "vecveil"
+_ENCRYPTED = b"PARE"  # begins a Parquet file with an encrypted footer
 _GROUP_ROWS, _GROUP_BYTES = (8, 2048), 1 << 18  # small: a hit opens the texts of its row group
 _LEAST = {"id": 256, "text": 1024, "metadata": 256}  # bytes of a column of texts in a row group
 _SPARE = 1.25  # bytes of a row group, per bytes of as many average rows
@@ -68,33 +68,34 @@ class IndexKeys(Protocol):
     def current(self) -> str:
         """Return the id of the key that wraps now."""
 
-    def wrap(self, key: bytes, name: str, /) -> tuple[str, bytes]:
-        """Return the id of the wrapping key and the wrapped key."""
+    def wrap(self, key: bytes, name: str, key_id: str, /) -> bytes:
+        """Return the key, wrapped under the data key ``key_id``; never make a data key.
+
+        Raises:
+            KeyFileError: the index has no such data key.
+        """
 
     def unwrap(self, wrapped: bytes, key_id: str, name: str, /) -> bytes:
         """Return the file key; raise `InvalidTag`, `KeyFileError` or `ValueError` if it does not unwrap."""
 
 
 class _Wrapping(pe.KmsClient):  # type: ignore[misc]
-    """Hands pyarrow's file key to `IndexKeys`; keeps the key id and the error, which pyarrow turns into text."""
+    """Hands pyarrow's file key to `IndexKeys`; keeps the error, which pyarrow turns into text."""
 
-    def __init__(self, keys: IndexKeys, name: str, state: dict[str, Any]) -> None:
+    def __init__(self, keys: IndexKeys, name: str, state: dict[str, Any], key_id: str) -> None:
         super().__init__()
-        self._keys, self._name, self._state = keys, name, state
+        self._keys, self._name, self._state, self._key_id = keys, name, state, key_id
 
     def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> str:
-        # The identifier goes into the key material, but is only known once the key is wrapped: both travel here.
         try:
-            key_id, wrapped = self._keys.wrap(key_bytes, self._name)
+            wrapped = self._keys.wrap(key_bytes, self._name, self._key_id)
         except Exception as error:
             self._state["error"] = error
             raise
-        self._state["key_id"] = key_id
-        return f"{key_id}:{base64.b64encode(wrapped).decode()}"
+        return f"{self._key_id}:{base64.b64encode(wrapped).decode()}"
 
     def unwrap_key(self, wrapped_key: str, master_key_identifier: str) -> bytes:
         key_id, _, wrapped = wrapped_key.partition(":")
-        self._state["key_id"] = key_id
         try:
             return self._keys.unwrap(base64.b64decode(wrapped), key_id, self._name)
         except Exception as error:
@@ -102,25 +103,23 @@ class _Wrapping(pe.KmsClient):  # type: ignore[misc]
             raise
 
 
-def _factory(keys: IndexKeys, name: str) -> tuple[Any, Any, dict[str, Any]]:
+def _factory(keys: IndexKeys, name: str, key_id: str = "") -> tuple[Any, Any, dict[str, Any]]:
     state: dict[str, Any] = {}
-    return pe.CryptoFactory(lambda _: _Wrapping(keys, name, state)), pe.KmsConnectionConfig(), state
+    return pe.CryptoFactory(lambda _: _Wrapping(keys, name, state, key_id)), pe.KmsConnectionConfig(), state
 
 
 def schema(n: int, precision: str) -> Any:
     """Return the Arrow schema of a segment of dimension ``n``."""
     fields = [
         pa.field("id", pa.string(), nullable=False),
-        pa.field("lamport", pa.int64(), nullable=False),
-        pa.field("writer", pa.binary(16), nullable=False),
-        pa.field("deleted", pa.int64(), nullable=False),
+        pa.field("deleted", pa.int8(), nullable=False),
         pa.field("vector", pa.binary(n * (2 if precision == "float16" else 1)), nullable=False),
         pa.field("text", pa.string(), nullable=False),
         pa.field("has_text", pa.bool_(), nullable=False),
         pa.field("metadata", pa.string(), nullable=False),
     ]
     if precision == "int8":
-        fields.insert(5, pa.field("scale", pa.float32(), nullable=False))
+        fields.insert(3, pa.field("scale", pa.float32(), nullable=False))
     return pa.schema(fields)
 
 
@@ -176,28 +175,30 @@ class SegmentWriter:
     """Writes the segment ``name`` to a file, row group by row group.
 
     Args:
-        path: of the file, which is overwritten.
+        file: empty, open for writing and reading.
+        key_id: of the data key that wraps the file key.
         record: entry ``vecveil`` of the footer; `close` adds to it the format, the name, the rows and their bytes.
         expected: about the sizes of all rows; None if they come in one table, or are few.
     """
 
     def __init__(
         self,
-        path: Path,
+        file: IO[bytes],
         name: str,
         keys: IndexKeys,
         *,
+        key_id: str,
         n: int,
         precision: str,
         record: Mapping[str, Any],
         expected: Sizes | None = None,
     ) -> None:
-        self.name, self._path, self._record = name, path, dict(record, dimension=n, precision=precision)
+        self.name, self._file, self._record = name, file, dict(record, dimension=n, precision=precision)
         self._schema, self._expected = schema(n, precision), expected
         self._sizes, self._groups = NO_ROWS, 0
         self._shape: _Shape | None = None
         self._waiting = self._schema.empty_table()
-        factory, connection, self._state = _factory(keys, name)
+        factory, connection, state = _factory(keys, name, key_id)
         encryption = pe.EncryptionConfiguration(
             footer_key="index",
             uniform_encryption=True,
@@ -205,7 +206,6 @@ class SegmentWriter:
             double_wrapping=False,
             data_key_length_bits=256,
         )
-        self._file = open(path, "wb")  # noqa: SIM115
         try:
             self._writer = pq.ParquetWriter(
                 self._file,
@@ -218,13 +218,12 @@ class SegmentWriter:
                 encryption_properties=factory.file_encryption_properties(connection, encryption),
             )
         except BaseException as error:
-            self._file.close()
-            raise self._state.get("error") or error from None
+            raise state.get("error") or error from None
 
     @property
-    def key_id(self) -> str:
-        """Id of the key that wraps the file key."""
-        return str(self._state["key_id"])
+    def rows(self) -> int:
+        """Number of rows, without padding."""
+        return self._sizes.rows
 
     def add(self, rows: Any) -> None:
         """Append an Arrow table of the segment's schema."""
@@ -234,19 +233,17 @@ class SegmentWriter:
             self._write_groups(last=False)
 
     def close(self) -> None:
-        """Write the rows that wait and the footer, pad the file and flush it to disk."""
+        """Write the rows that wait and the footer, and pad the file."""
         self._write_groups(last=True)
         record = {**self._record, "format": FORMAT, "name": self.name, **asdict(self._sizes)}
         text = json.dumps(record, separators=(",", ":"))
         self._writer.add_key_value_metadata({_RECORD: text.ljust(padded_length(len(text), _LEAST_RECORD))})
         self._writer.close()
-        self._file.close()
-        _pad(self._path)
+        _pad(self._file)
 
     def abandon(self) -> None:
-        """Close the unfinished file."""
+        """Leave the file unfinished."""
         self._writer.is_open = False  # when it is collected, it would write the footer and print what fails
-        self._file.close()
 
     def _write_groups(self, *, last: bool) -> None:
         """Write full row groups of the rows that wait; the ``last`` may be short, and groups of padding follow it."""
@@ -294,33 +291,30 @@ def _ends(rows: Any) -> dict[str, npt.NDArray[np.int64]]:
     return {name: np.cumsum(pc.binary_length(rows[name]).to_numpy(), dtype=np.int64) for name in _LEAST}
 
 
-def _pad(path: Path) -> None:
+def _pad(file: IO[bytes]) -> None:
     """Insert a block before the footer, framed as an encrypted module, so that the size is a Padmé length."""
     # Offsets of pages count from the start of the file and the footer is found from its end: readers skip the block.
-    with open(path, "rb+") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(size - 8)
-        footer = int.from_bytes(file.read(4), "little") + 8
-        file.seek(size - footer)
-        tail = file.read(footer)
-        more = padded_length(size + 32, 1) - size
-        file.seek(size - footer)
-        file.write((more - 4).to_bytes(4, "little") + secrets.token_bytes(more - 4) + tail)
-        file.flush()
-        os.fsync(file.fileno())
+    file.flush()
+    size = file.seek(0, os.SEEK_END)
+    file.seek(size - 8)
+    footer = int.from_bytes(file.read(4), "little") + 8
+    file.seek(size - footer)
+    tail = file.read(footer)
+    more = padded_length(size + 32, 1) - size
+    file.seek(size - footer)
+    file.write((more - 4).to_bytes(4, "little") + secrets.token_bytes(more - 4) + tail)
 
 
 class Segment:
     """An open segment: its record, and its rows by position. The file stays open, also when somebody deletes it.
 
     Args:
-        source: path or content of the file.
-        again: fetches the file anew and returns its path; called where a copy does not open.
+        file: the open file, which is read at positions.
+        again: fetches the file anew; called where a local copy is damaged after it was opened.
 
     Attributes:
         name: of the object.
         record: entry ``vecveil`` of the footer.
-        key_id: id of the key that wraps the file key.
 
     Raises:
         SealingError: the file is damaged, of another name or index, or of a newer format.
@@ -329,23 +323,24 @@ class Segment:
     """
 
     def __init__(
-        self, source: Path | bytes, name: str, keys: IndexKeys, *, again: Callable[[], Path] | None = None
+        self, file: IO[bytes], name: str, keys: IndexKeys, *, again: Callable[[], IO[bytes]] | None = None
     ) -> None:
         self.name, self._keys, self._again = name, keys, again
-        self._lock = threading.Lock()  # a ParquetFile has one position
-        try:
-            self.record, self.key_id = self._open(source)
-        except (FileNotFoundError, SealingError, KeyFileError):
-            if again is None:
-                raise
-            self.record, self.key_id = self._open(again())
+        self.unlock()
+        self.record = self._open(file)
         self._ends: Positions = np.zeros(1, np.int64)  # of the rows in each row group
 
-    def _open(self, source: Path | bytes) -> tuple[dict[str, Any], str]:
-        """Open the file, and return the record and the id of the key."""
+    def unlock(self) -> None:
+        """Make the lock anew, in a forked process: another thread may have held it at the fork."""
+        self._lock = threading.Lock()  # a ParquetFile has one position
+
+    def _open(self, source: IO[bytes]) -> dict[str, Any]:
+        """Open the file, and return the record."""
         factory, connection, state = _factory(self._keys, self.name)
-        stream = pa.BufferReader(source) if isinstance(source, bytes) else pa.OSFile(str(source))
+        stream = pa.PythonFile(source, "r")
         try:
+            if source.read(4) != _ENCRYPTED:
+                raise ValueError("not encrypted")
             file = pq.ParquetFile(stream, decryption_properties=factory.file_decryption_properties(connection))
             record = json.loads(file.metadata.metadata[_RECORD.encode()])
             if record["format"] != FORMAT or record["name"] != self.name:
@@ -354,7 +349,12 @@ class Segment:
             stream.close()
             raise _not_opened(self.name, state.get("error") or error) from error
         self._source, self._file = stream, file
-        return record, str(state["key_id"])
+        return dict(record)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all columns."""
+        return list(self._file.schema_arrow.names)
 
     def columns(self, names: Sequence[str]) -> Iterator[Any]:
         """Yield a table a row group with these columns and without padding rows.
@@ -491,11 +491,19 @@ class DataKeys:
         self.store, self.collection = store, collection
         self.uuid = index or store.read(collection).uuid
 
-    def wrap(self, key: bytes, name: str) -> tuple[str, bytes]:
+    def wrap(self, key: bytes, name: str, key_id: str) -> bytes:
         if isinstance(self.store, KeyStore):
             self.store.reserve(self.collection, 1)
-        data_key, nonce = self._keys()[0], secrets.token_bytes(NONCE_BYTES)
-        return data_key.key_id.hex(), nonce + data_key.segments.encrypt(nonce, key, name.encode())
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        for data_key in self._keys():
+            if data_key.key_id.hex() == key_id:
+                return nonce + data_key.segments.encrypt(nonce, key, name.encode())
+        raise KeyFileError(
+            f"The index is written under the data key {key_id}, which this key file does not have: it is an older copy, "
+            "or the key was erased. Use the present key file.",
+            code="E-SEAL-OPEN",
+            param="key",
+        )
 
     def unwrap(self, wrapped: bytes, key_id: str, name: str) -> bytes:
         for data_key in self._keys():
@@ -524,8 +532,8 @@ class ProviderKeys:
         self._provider, self.uuid = provider, index
         self.reads = callable(getattr(provider, "unwrap", None))
 
-    def wrap(self, key: bytes, name: str) -> tuple[str, bytes]:
-        return "provider", self._provider.wrap(key, self._context(name))
+    def wrap(self, key: bytes, name: str, key_id: str) -> bytes:
+        return self._provider.wrap(key, self._context(name))
 
     def unwrap(self, wrapped: bytes, key_id: str, name: str) -> bytes:
         if not self.reads:
@@ -555,6 +563,11 @@ class KeySource:
         # A writer's provider may lack `unwrap`.
         provides = callable(getattr(key, "wrap", None))
         self._key: Any = key.keys if isinstance(key, Sealer) else key if provides else open_keys(key)
+
+    @property
+    def file(self) -> Path | None:
+        """The key file, if there is one."""
+        return Path(self._key.path) if isinstance(self._key, KeyStore) else None
 
     def of(self, index: uuid.UUID, name: str) -> IndexKeys:
         """Return the keys of an existing index.

@@ -1,25 +1,25 @@
-"""The log of a sealed index: immutable segments in a storage, and numbered commits that replace segments.
+"""Read and write a sealed index: follow its chain of commits, load what is live, append, and rewrite segments.
 
-Any process appends segments without asking anybody. What replaces segments (compaction, forgetting, renewal of keys) is
-a commit, created only if its number is free: of two processes the second starts again from the first's state. So a
-commit that read a row before it was forgotten is never published after. docs/sealed-index.md states the protocol.
+`vecveil.search.chain` has the rules. Here are their requests of the storage: objects are written first, under random
+names; then the commit that adds them is created, only if its number is free. A process that finds it taken reads that
+commit and goes on from there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
+import secrets
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,6 @@ import pyarrow as pa
 from vecveil.encoders.cache import default_cache_folder
 from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, SealingError, StoreError
-from vecveil.io import LockedError, atomic_path, locked
 from vecveil.runtime import progress
 from vecveil.sealing.keystore import KeyStore
 from vecveil.sealing.segments import (
@@ -44,25 +43,35 @@ from vecveil.sealing.segments import (
     closed,
     schema,
 )
-from vecveil.search.state import NewVectors, ReencodedSegment, Snapshot, check_texts_there, hashes_of, load
-from vecveil.search.storage import Storage, new_name
+from vecveil.search.chain import (
+    MOST_BYTES,
+    Chain,
+    Kind,
+    Mark,
+    StoredObject,
+    check_mark,
+    commit_name,
+    encoder_tag,
+    header_of,
+    opened,
+)
+from vecveil.search.heads import Head, HeadMemory
+from vecveil.search.state import NewVectors, Snapshot, check_texts_there, hashes_of, load
+from vecveil.search.storage import Storage
 from vecveil.validation import check_positive
 
+RETAIN = 86_400.0  # seconds that a replaced object stays, for backups and readers that began before
 _OWNER = "SealedIndex"
 _MARK = "index.json"
-_SCHEMA = "vecveil.index/1"
-_APPEND = re.compile(r"segments/([0-9a-f]{16})-([0-9a-f]{32})-(\d+)\.parquet")
-_MERGED = re.compile(r"segments/c([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{32})-(\d+)\.parquet")
-_VECTORS = "segments/v-"  # objects of an unfinished re-encoding
-_COMMIT = re.compile(r"commits/([0-9a-f]{8})\.parquet")
-_MOST_APPENDS = 64  # appends outside of a commit before `append` compacts
+_NUMBER = re.compile(r"commits/([0-9]{10})")
+_NAME = re.compile(r"segments/[0-9a-f]{32}")
+_MOST_APPENDS = 64  # small appends before `append` compacts
 _SEGMENT_ROWS, _SEGMENT_BYTES = 2**18, 2**28
-_GRACE = 8  # commits that a deletion survives, so that an append delayed meanwhile does not bring its row back
-_ROUNDS = 100  # of a renewal of keys, while others write
+_PART_BYTES = 2**30  # of a column of texts in an append; Arrow counts them in 32 bits
+_MOST_VOIDS = 4096  # names that one commit declares void
+_ROUNDS = 100  # of a rewrite, while others write
 _CHUNK = 2048  # texts that are encoded between two objects of a re-encoding
-_KEPT_COMMITS = 2  # commits before the last that keep their content
-_PATIENCE = 1.0, 10.0  # least and most seconds for which a missing object is looked for
-T = TypeVar("T")
+_PATIENCE = 10.0  # seconds for which other threads answer from the earlier state while one loads a newer one
 
 
 class StorageOptions(TypedDict, total=False):
@@ -93,14 +102,13 @@ class StorageSettings:
 
 
 class SegmentLog:
-    """Appends and commits of one process to one index; see `SealedIndex` for the arguments.
+    """The chain of one index, as one process reads and continues it; see `SealedIndex` for the arguments.
 
     Attributes:
         keys: keys of the index, or None before it is made.
-        encoder: encoder of the texts, or None.
+        chain: state that was read last, or None.
         snapshot: what is loaded, or None.
-        dimension: of the vectors, or None before it is known.
-        noted_encoder: fingerprint of the encoder that the last commit or a loaded segment notes, if one does.
+        encoder: encoder of the texts, or None.
     """
 
     def __init__(
@@ -112,22 +120,19 @@ class SegmentLog:
         precision: str,
         encoder: TextEncoder | None,
     ) -> None:
-        self.location, self.storage, self.precision = location, settings.open(location), precision
-        self._source, self.encoder, self._exclusive = source, encoder, settings.exclusive
+        self.location, self.storage, self.encoder = location, settings.open(location), encoder
+        self._source, self._precision = source, precision
+        self._memory = HeadMemory(settings.trusted_state, source.file, location)
         self._staleness = check_positive(settings.max_staleness, owner=_OWNER, param="max_staleness", allow_zero=True)
-        self._trusted = None if settings.trusted_state is None else Path(settings.trusted_state)
         self.keys: IndexKeys | None = None
+        self.chain: Chain | None = None
         self.snapshot: Snapshot | None = None
-        self.dimension: int | None = None
-        self.noted_encoder: str | None = None
-        self._noted_name: str | None = None
-        self._reencoded: int | None = None  # commit that last changed the encoder, 0 for none; None before it is read
-        self._read_commit = 0
+        self._mark: Mark | None = None
+        self._epoch: int | None = None  # of the vectors that this process has worked with
+        self._fetched: dict[int, bytes | None] = {}  # commits that were read ahead
+        self._conditional = True if settings.exclusive else None  # None before the storage was probed
         self._vectors = True  # whether segments are loaded with their vectors
-        self._checked = 0.0  # when the storage was last listed
-        self._mine: set[str] = set()  # appends of this process that it has not loaded, for storages that list late
-        self._made = 0  # last commit that is known to exist
-        self._writer, self._written, self._lamport = new_name(), 0, 0
+        self._checked = 0.0  # when the storage was last looked at
         self._changing = threading.RLock()
         self._closed = False
         self.exists()
@@ -140,135 +145,33 @@ class SegmentLog:
                 part.segment.close()
             self.snapshot = None
 
-    def append(
-        self,
-        columns: Callable[[int], Mapping[str, Any]],
-        n: int | None,
-        *,
-        encoder: TextEncoder | None = None,
-        deleted: bool = False,
-    ) -> None:
-        """Write one segment; return when it is durable.
-
-        Args:
-            columns: returns the Arrow columns of the rows for a dimension; the version's columns are added here.
-            n: dimension of the rows; None for deletions, which take the index's.
-            encoder: the one that was `encoder` when the vectors were made.
-        """
-        with self._changing:
-            if not deleted and encoder is not self.encoder:
-                raise IncompatibleError(
-                    "This process encoded the index again meanwhile. Add the rows again.",
-                    code="E-INCOMPATIBLE-ENCODER",
-                    param="vectors",
-                )
-            keys = self.made()
-            known = self.known_dimension()
-            if n is not None and known not in (None, n):
-                raise IncompatibleError(
-                    f"The index has vectors of {known} dimensions; these have {n}. Use the encoder of the index.",
-                    param="vectors",
-                )
-            n = n or known
-            if n is None:
-                return
-            rows = columns(n)
-            while True:
-                listing = self._listing()
-                last = listing.commit
-                if keys.reads and last > self._read_commit:  # it may have changed the encoder
-                    with contextlib.suppress(FileNotFoundError, RetiredKeyError):  # later commits followed
-                        self._record_of(last, keys)
-                self._lamport = 1 + max(self._lamport, *listing.lamports, 0)
-                name = f"segments/{self._lamport:016x}-{self._writer}-{self._written + 1}.parquet"
-                stamped = _stamped(rows, self._lamport, self._writer, DELETED if deleted else LIVE)
-                record = {
-                    "uuid": str(keys.uuid),
-                    "kind": "append",
-                    **self._noted(),
-                    "seen": {"commit": listing.commit, "appends": listing.newest},
-                }
-                try:
-                    key_id = self._write(name, [stamped], keys, n, record)
-                except BaseException:
-                    # The object may exist or not, also after Ctrl-C. A new writer begins, whose numbers have no gap.
-                    self._writer, self._written = new_name(), 0
-                    raise
-                self._written += 1
-                if keys.reads:
-                    self._mine.add(name)
-                # The key may have been renewed meanwhile, and be deleted before anybody renews this segment. Or so many
-                # commits were made that one dropped a newer deletion of these rows. Then write again, above all others.
-                if key_id == keys.current() and self._last_commit() - last < _GRACE:
-                    break
-            self.dimension = n
-            if self.snapshot is not None:
-                self._refresh()
-            covered = {} if self.snapshot is None else self.snapshot.covered
-            pending = sum(_is_open(name, covered) for name in listing.appends)
-            if pending >= _MOST_APPENDS and keys.reads and self._can_commit():
-                with contextlib.suppress(_Superseded, StoreError):  # the rows are durable in any case
-                    self.commit(self._small, once=True)
-
-    def _write(
-        self,
-        name: str,
-        tables: Iterable[Any],
-        keys: IndexKeys,
-        n: int,
-        record: Mapping[str, Any],
-        expected: Sizes | None = None,
-    ) -> str:
-        """Write the object ``name`` with these tables and return the id of its key."""
-        with self.storage.creating(name) as path:
-            writer = SegmentWriter(path, name, keys, n=n, precision=self.precision, record=record, expected=expected)
-            try:
-                for table in tables:
-                    writer.add(table)
-            except BaseException:
-                writer.abandon()
-                raise
-            writer.close()
-        return writer.key_id
+    def after_fork(self) -> None:
+        """Make anew what a forked process cannot share: locks that a thread may have held, and connections."""
+        self._changing = threading.RLock()
+        self.storage.connect()
+        for part in self.snapshot.parts.values() if self.snapshot else ():
+            part.segment.unlock()
 
     def check_open(self) -> None:
         """Raise `StoreError` if `close` was called."""
         if self._closed:
             raise closed(self.location)
 
-    def current(self) -> Snapshot:
-        """Return the state to answer from, at most ``max_staleness`` old."""
-        self.check_open()
-        if self.snapshot is None:
-            with self._changing:
-                if self.snapshot is None:
-                    self._refresh()
-        elif time.monotonic() - self._checked > self._staleness and self._changing.acquire(blocking=False):
-            # Meanwhile other threads answer from the state before.
-            try:
-                self._refresh()
-            finally:
-                self._changing.release()
-        assert self.snapshot is not None
-        return self.snapshot
+    # The chain --------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
         """Return whether there is an index, and open its keys."""
         self.check_open()
         if self.keys is None:
+            known = self._memory.read()
             try:
-                mark = json.loads(self.storage.read(_MARK))
-                index = uuid.UUID(mark["uuid"])
-                if mark["schema"] != _SCHEMA:
-                    raise ValueError
+                mark = check_mark(self.storage.read(_MARK, 4096), self.location)
             except FileNotFoundError:
+                if known is not None:
+                    raise self._memory.lost("is gone: index.json is missing, and an index was there") from None
                 return False
-            except (ValueError, KeyError, TypeError) as error:
-                raise StoreError(
-                    f"{_MARK} of the index at {self.location} is damaged. Restore it from a backup of the storage.",
-                    code="E-INDEX-STORAGE",
-                ) from error
-            self.keys = self._source.of(index, self.location)
+            self._memory.check(known, Chain.first(mark))
+            self.keys, self._mark = self._source.of(uuid.UUID(mark.uuid), self.location), mark
         return True
 
     def existing(self) -> IndexKeys:
@@ -284,72 +187,169 @@ class SegmentLog:
         """Return the keys of the index, which is made if it is not there."""
         if not self.exists():
             keys = self._source.new()
-            mark = json.dumps({"schema": _SCHEMA, "uuid": str(keys.uuid)}) + "\n"
+            mark = Mark.new(keys)
             try:
                 self.storage.create(_MARK, mark.encode())
             except FileExistsError:
                 self._source.discard(keys)
                 self.exists()
             else:
-                self.keys = keys
+                self.keys, self._mark = keys, mark
         assert self.keys is not None
         return self.keys
 
+    @property
+    def precision(self) -> str:
+        """Precision of the vectors: that of the index, once it has any."""
+        return (self.chain.precision if self.chain else None) or self._precision
+
+    @property
+    def dimension(self) -> int | None:
+        """Dimension of the vectors, or None before the first append."""
+        return self.chain.dimension if self.chain else None
+
     def known_dimension(self) -> int | None:
-        """Return the dimension, and check the encoder, from one object if nothing is loaded; None for a new index."""
-        if self.dimension is None and self.keys is not None and self.keys.reads:
-            keys = self.keys
-
-            def look(listing: _Listing) -> None:
-                if listing.commit:
-                    self._record_of(listing.commit, keys)
-                elif listing.appends:
-                    segment = self._opened(max(listing.appends), keys)
-                    segment.close()
-                    self._check_encoder(segment.record)
-                    self._take_layout(segment.record)
-
-            self._settled(look)
+        """Return the dimension, and check the encoder, of an index that may not be loaded; None for a new one."""
+        if self.chain is None and self.exists():
+            self._check_encoder(self.advance())
         return self.dimension
 
-    def _last_commit(self) -> int:
-        commits = [int(match[1], 16) for name in self.storage.list("commits") if (match := _COMMIT.fullmatch(name))]
-        return max(commits, default=self._made)
+    @property
+    def noted_encoder(self) -> str | None:
+        """Fingerprint of the encoder that the index notes."""
+        return self.chain.encoder if self.chain else None
 
-    def _listing(self) -> _Listing:
-        # Whatever a commit has taken over was listed before it, or is named by it.
-        names = self.storage.list("segments") | self._mine
-        self._made = max(self._made, self._last_commit())
-        return _Listing(names, self._made)
-
-    def _settled(self, attempt: Callable[[_Listing], T]) -> T:
-        """Return what ``attempt`` makes of the listed objects; try again while other processes replace them.
+    def advance(self) -> Chain:
+        """Follow the chain to its head.
 
         Raises:
-            StoreError: an object stays missing.
+            StoreError: a commit does not follow, is missing, or is older than what this machine has seen.
         """
-        due, commit = 0.0, -1
-        while True:
-            listing = self._listing()
-            if listing.commit > commit:  # a busy index is no incomplete one
-                due, commit = time.monotonic() + min(max(self._staleness, _PATIENCE[0]), _PATIENCE[1]), listing.commit
-            try:
-                return attempt(listing)
-            except FileNotFoundError as error:  # a commit replaced the object after it was listed
-                problem = f"the object {Path(str(error.filename or error)).name} cannot be read"
-            except _Missing as error:  # a storage may list late
-                problem = str(error)
-            except RetiredKeyError as error:  # a later commit took its place
-                if time.monotonic() > due:
-                    raise
-                problem = str(error)
-            if time.monotonic() > due:
-                raise StoreError(
-                    f"The index at {self.location} is incomplete: {problem}. The storage withholds objects, or they "
-                    "were deleted. Restore them from a backup of the storage.",
-                    code="E-INDEX-INCOMPLETE",
-                )
-            time.sleep(0.05)
+        keys, known, mark = self.existing(), self._memory.read(), self._mark
+        assert mark is not None
+        reading = keys if keys.reads else None
+        chain = self.chain or self._start(mark, known, reading)
+        number = chain.number
+        self._memory.check(known, chain)
+        while (content := self._content(chain.number + 1)) is not None:
+            chain = chain.follow(content, reading)
+            self._memory.check(known, chain)
+        self._memory.check(known, chain, at_head=True)
+        if reading and not chain.complete:
+            raise KeyFileError(
+                f"The last commits of {self.location} were written under a data key that was renewed and deleted: the "
+                "storage shows an older state, or the key file comes from a later one.",
+                code="E-SEAL-OPEN",
+                param="key",
+            )
+        if self.chain is None or chain.number > number:
+            self._memory.note(chain)
+        self.chain = chain
+        return chain
+
+    def _start(self, mark: Mark, known: Head | None, keys: IndexKeys | None) -> Chain:
+        """Return the state from which the chain is followed to its head; a reader begins before a checkpoint."""
+        listed = {int(match[1]) for name in self.storage.list("commits") if (match := _NUMBER.fullmatch(name))} - {0}
+        head = next(number for number in range(len(listed) + 1) if number + 1 not in listed)
+        beyond = sorted(number for number in listed if number > head)
+        for number in {*beyond[:1], *beyond[-1:]}:  # a later commit, or junk that has the name of one
+            with contextlib.suppress(StoreError):
+                if keys is not None and (content := self._content(number)) is not None:
+                    with contextlib.suppress(RetiredKeyError):
+                        opened(mark, number, content, keys)
+                    raise _IncompleteError(self.location, commit_name(head + 1))
+        if not head:
+            return Chain.first(mark)
+        header = header_of(self._content(head, needed=True), head)
+        start = max(min(header.checkpoint, head) - 1, 0) if keys else head - 1
+        numbers = range(start + 1, head + 1)
+        if not self.storage.local:
+            with ThreadPoolExecutor(16) as pool:
+                self._fetched = dict(zip(numbers, pool.map(self._content, numbers), strict=True))
+        if known is None or not 0 < known.number < start:
+            return Chain.at(mark, start, header_of(self._content(start + 1, needed=True), start + 1).previous)
+        chain = Chain.at(mark, known.number, known.digest)
+        for number in range(known.number + 1, start + 1):  # what was known is a part of this chain
+            chain = chain.follow(self._content(number, needed=True), None)
+        return chain
+
+    def _content(self, number: int, *, needed: bool = False) -> Any:
+        """Return the bytes of a commit, or None if there is none."""
+        content = self._fetched.pop(number, None)
+        with contextlib.suppress(FileNotFoundError):
+            return self.storage.read(commit_name(number), MOST_BYTES) if content is None else content
+        if needed:
+            raise _IncompleteError(self.location, commit_name(number))
+        return None
+
+    def _published(self, chain: Chain, content: bytes) -> bool:
+        """Create the next commit; return whether its number was free. Returns when it is durable."""
+        name = commit_name(chain.number + 1)
+        try:
+            self.storage.create(name, content)
+        except FileExistsError:
+            return False
+        try:
+            before = self._content(chain.number) if chain.number else self.storage.read(_MARK, 4096)
+        except FileNotFoundError:
+            before = None
+        if before is None or hashlib.sha256(before).hexdigest() != chain.digest:
+            self.storage.delete([name])
+            raise self._memory.lost("was exchanged or made anew while this process had it open")
+        assert self.keys is not None
+        self.chain = chain.follow(content, self.keys if self.keys.reads else None)
+        self._memory.note(self.chain)
+        return True
+
+    def _check_writable(self) -> None:
+        """Raise for a storage in which two processes could create one commit, unless ``exclusive`` is set."""
+        if self._conditional is None:
+            assert self._mark is not None
+            self._conditional = self.storage.is_conditional(_MARK, self._mark.encode())
+        if not self._conditional:
+            raise StoreError(
+                f"The storage of {self.location} does not create an object only if it is absent, so two processes could "
+                "make one commit. Let one process write at a time, and open the index in it with exclusive=True.",
+                code="E-INDEX-COMMIT",
+            )
+
+    def _check_encoder(self, chain: Chain) -> None:
+        """Raise if this process has another encoder than the index, or vectors from before it was encoded again."""
+        own = None if self.encoder is None else self.encoder.model_fingerprint
+        label = f"{chain.encoder_name or 'its encoder'} (fingerprint {str(chain.encoder)[:12]})"
+        if own is not None and chain.encoder_tag not in (None, encoder_tag(chain.mark, own)):
+            assert self.encoder is not None
+            raise _other_encoder(
+                f"The index has the encoder {label}, not {self.encoder.name}. Open it with that encoder, or encode it "
+                "again with index.reencode(encoder)."
+            )
+        if own is None and self._epoch not in (None, chain.epoch):
+            raise _other_encoder(
+                f"The index was encoded again with {label}, so that earlier vectors do not fit. Open it again."
+            )
+        self._epoch = chain.epoch
+
+    def _noted(self) -> tuple[str | None, str | None]:
+        """Return what a commit notes of the encoder."""
+        fingerprint = None if self.encoder is None else self.encoder.model_fingerprint
+        return (None, None) if fingerprint is None or self.encoder is None else (fingerprint, self.encoder.name)
+
+    # Reading ----------------------------------------------------------------------------------------
+
+    def current(self) -> Snapshot:
+        """Return the state to answer from, at most ``max_staleness`` old, and 10 s more while a newer one is loaded."""
+        self.check_open()
+        age = time.monotonic() - self._checked
+        if self.snapshot is None or age > self._staleness:
+            late = self.snapshot is None or age > self._staleness + _PATIENCE
+            if self._changing.acquire(blocking=late):
+                try:
+                    if self.snapshot is None or time.monotonic() - self._checked > self._staleness:
+                        self._refresh()
+                finally:
+                    self._changing.release()
+        assert self.snapshot is not None
+        return self.snapshot
 
     def refresh(self, *, afresh: bool = False) -> Snapshot:
         """See `SealedIndex.refresh`."""
@@ -359,19 +359,62 @@ class SegmentLog:
                 for name in self.storage.copies():
                     self.storage.forget_copy(name)
             self._refresh()
-        assert self.snapshot is not None
-        return self.snapshot
+            assert self.snapshot is not None
+            return self.snapshot
+
+    def _refresh(self) -> None:
+        """Bring the snapshot to the head of the chain; the lock is held."""
+        began = time.monotonic()
+        before = self.snapshot or Snapshot({}, {}, {})
+        while True:
+            chain = self.advance()
+            self._check_encoder(chain)
+            wanted = [name for name in chain.objects if name not in before.parts]
+            try:
+                new = {
+                    name: load(self._segment(stored), stored.version, vectors=self._vectors)
+                    for name in wanted
+                    for stored in [chain.objects[name]]
+                }
+                break
+            except (FileNotFoundError, SealingError, RetiredKeyError) as error:
+                if self._content(chain.number + 1) is None:  # otherwise the object may have been replaced meanwhile
+                    if isinstance(error, FileNotFoundError):
+                        name = next((name for name in wanted if name in str(error)), str(error.filename or error))
+                        raise _IncompleteError(self.location, name) from error
+                    raise
+        keep = [name for name in before.parts if name in chain.objects]
+        # Others may share the folder of copies: what they load is left alone.
+        unused = (before.parts.keys() if self.snapshot else self.storage.copies()) - chain.objects.keys()
+        self.snapshot = before.with_parts(keep, new, encoder=self.encoder, dimension=chain.dimension)
+        self._checked = began
+        for name in unused:
+            self.storage.forget_copy(name)
+
+    def _segment(self, stored: StoredObject) -> Segment:
+        """Open a segment and compare its record with the chain."""
+        keys, chain = self.existing(), self.chain
+        assert chain is not None
+
+        def open_object(*, fresh: bool = False) -> Any:
+            try:
+                return self.storage.open(stored, fresh=fresh)
+            except FileNotFoundError:
+                raise FileNotFoundError(stored.name) from None
+
+        again = None if self.storage.local else lambda: open_object(fresh=True)
+        segment = Segment(open_object(), stored.name, keys, again=again)
+        record = segment.record
+        layout = record["uuid"], record["rows"], record["dimension"], record["precision"]
+        if layout != (str(keys.uuid), stored.rows, chain.dimension, chain.precision):
+            segment.close()
+            raise SealingError(f"{stored.name} is not what the chain says of it.", code="E-SEAL-OPEN")
+        return segment
 
     def current_rows(self) -> dict[str, bytes]:
         """Return the names of all segments, each with its current rows as packed bits; load no vector for it."""
         self._vectors = False
-        snapshot = self.refresh()
-        if any(isinstance(part.segment, ReencodedSegment) for part in snapshot.parts.values()):
-            raise _other_encoder(
-                f"{_OWNER}: rows were added with the former encoder while the index was encoded again. Call compact() "
-                "of an index that is opened with its encoder first."
-            )
-        return {name: np.packbits(mask).tobytes() for name, mask in snapshot.alive.items()}
+        return {name: np.packbits(mask).tobytes() for name, mask in self.refresh().alive.items()}
 
     def hold(self, segments: Mapping[str, bytes]) -> None:
         """Load these segments with the rows that `current_rows` gave, and look for nothing newer.
@@ -379,10 +422,10 @@ class SegmentLog:
         Raises:
             StoreError: there is no index, or a commit has replaced one of the segments.
         """
-        keys = self.existing()
+        objects = self.advance().objects
         try:
-            parts = {name: load(self._segment(name, keys)) for name in segments}
-        except (FileNotFoundError, RetiredKeyError):
+            parts = {name: load(self._segment(objects[name]), objects[name].version) for name in segments}
+        except (KeyError, FileNotFoundError, RetiredKeyError):
             raise StoreError(
                 f"A commit replaced segments of {self.location} since the search began. Start the search again.",
                 code="E-INDEX-BUSY",
@@ -394,227 +437,231 @@ class SegmentLog:
         self.snapshot = Snapshot(parts, current, current, dimension=self.dimension)
         self._staleness, self._checked = np.inf, time.monotonic()
 
-    def _refresh(self) -> None:
-        """Bring the snapshot to the state of the storage; the lock is held."""
-        keys = self.existing()
-        before, trusted = self.snapshot or Snapshot({}, {}, {}), self._trusted_state()
-        after = self._settled(lambda listing: self._advanced(before, listing, keys))
-        # Others may share the folder of copies: what they load is left alone.
-        unused = (before.parts.keys() if self.snapshot else self.storage.copies()) - after.parts.keys()
-        self.snapshot = replace(after, encoder=self.encoder, dimension=self.dimension)
-        self._checked = time.monotonic()
-        self._lamport = max(self._lamport, after.lamport)
-        self._mine = {name for name in self._mine if name not in after.parts and _is_open(name, after.covered)}
-        for name in unused:
-            self.storage.forget_copy(name)
-        self._check_trusted(after, trusted)
+    # Writing ----------------------------------------------------------------------------------------
 
-    def _advanced(self, before: Snapshot, listing: _Listing, keys: IndexKeys) -> Snapshot:
-        if listing.commit < before.commit:
-            raise _Missing(f"the storage shows commit {listing.commit} after commit {before.commit}")
-        base, covered = list(before.parts), dict(before.covered)
-        base = [name for name in base if _MERGED.fullmatch(name) or not _is_open(name, covered)]
-        if listing.commit > before.commit:
-            record = self._record_of(listing.commit, keys)
-            base, covered = record["base"], record["covered"]
-        newest = dict(covered)
-        appends = [name for name in listing.appends if _is_open(name, covered)]
-        for writer, numbers in _numbers(appends).items():
-            expected = range(covered.get(writer, 0) + 1, max(numbers) + 1)
-            if lacking := sorted(set(expected) - numbers):
-                raise _Missing(f"append {lacking[0]} of writer {writer[:8]}… is missing")
-            newest[writer] = max(numbers)
-        if problem := _lacking(newest, before.newest):
-            raise _Missing(problem)
-        wanted = [*base, *appends]
-        new = {}
-        for name in wanted:
-            if name not in before.parts:
+    def append(
+        self,
+        columns: Callable[[int], Mapping[str, Any]],
+        n: int | None,
+        *,
+        encoder: TextEncoder | None = None,
+        deleted: bool = False,
+    ) -> None:
+        """Add rows with one commit; return when it is durable.
+
+        Args:
+            columns: returns the Arrow columns of the rows for a dimension; the deletion's mark is added here.
+            n: dimension of the rows; None for deletions, which take the index's.
+            encoder: the one that was `encoder` when the vectors were made.
+        """
+        with self._changing:
+            if not deleted and encoder is not self.encoder:
+                raise _other_encoder("This process encoded the index again meanwhile. Add the rows again.", "vectors")
+            keys, chain = self.made(), self.advance()
+            self._check_writable()
+            objects: list[StoredObject] = []
+            under = ""
+            while True:
+                self._check_encoder(chain)
+                if n is not None and chain.dimension not in (None, n):
+                    raise IncompatibleError(
+                        f"The index has vectors of {chain.dimension} dimensions; these have {n}. Use the encoder of the "
+                        "index.",
+                        param="vectors",
+                    )
+                n = n or chain.dimension
+                if n is None:
+                    return
                 try:
-                    part = load(self._segment(name, keys), vectors=self._vectors)
-                except RetiredKeyError:
-                    # After a renewal its writer appended the rows again; without one this is an older backup.
-                    if name in base or not listing.commit:
+                    if under != chain.key_id or any(each.name in chain.voided for each in objects):
+                        self.storage.delete(each.name for each in objects)
+                        under, mark = chain.key_id, DELETED if deleted else LIVE
+                        tables = _parts(_marked(columns(n), mark), _PART_BYTES)
+                        objects = [self._write([table], n, under) for table in tables]
+                    content = chain.commit(
+                        "delete" if deleted else "append",
+                        keys,
+                        time=time.time(),
+                        layout=(n, self.precision),
+                        encoder=self._noted(),
+                        adds=objects,
+                    )
+                except KeyFileError:  # the key may have been renewed and deleted meanwhile
+                    before, chain = chain, self.advance()
+                    if chain.key_id == before.key_id:
                         raise
                     continue
-                new[name] = part
-                seen = part.segment.record.get("seen", {})
-                if seen.get("commit", 0) > listing.commit:
-                    raise _Missing(f"commit {seen['commit']} is missing")
-                if problem := _lacking(newest, seen.get("appends", {})):
-                    raise _Missing(problem)
-        return before.with_parts(
-            [name for name in wanted if name in before.parts],
-            new,
-            commit=listing.commit,
-            covered=covered,
-            newest=newest,
-            lamport=max([before.lamport, *listing.lamports]),
+                if self._published(chain, content):
+                    break
+                chain = self.advance()
+            if self.snapshot is not None:
+                self._refresh()
+            assert self.chain is not None
+            if keys.reads and len(_small_appends(self.chain)) >= _MOST_APPENDS:
+                with contextlib.suppress(StoreError):  # the rows are durable in any case
+                    self.rewrite(self._small, once=True)
+
+    def _write(
+        self, tables: Iterable[Any], n: int, key_id: str, *, as_of: int | None = None, expected: Sizes | None = None
+    ) -> StoredObject:
+        """Write a new object with these tables."""
+        keys, name = self.existing(), f"segments/{secrets.token_hex(16)}"
+        record = {"uuid": str(keys.uuid)}
+        with self.storage.creating(name) as file:
+            writer = SegmentWriter(
+                file, name, keys, key_id=key_id, n=n, precision=self.precision, record=record, expected=expected
+            )
+            try:
+                for table in tables:
+                    writer.add(table)
+            except BaseException:
+                writer.abandon()
+                raise
+            writer.close()
+            size = file.tell()
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+        return StoredObject(name, digest, size, writer.rows, as_of)
+
+    def rewrite(
+        self,
+        choose: Callable[[Snapshot], set[str]],
+        kind: Kind = "replace",
+        *,
+        whole: bool = False,
+        clear: bool = False,
+        once: bool = False,
+        retain: float = RETAIN,
+        forgotten: Any = None,
+        vectors: NewVectors | None = None,
+        key_id: str | None = None,
+    ) -> None:
+        """Replace the chosen segments by their current rows, in new segments, with one commit; then vacuum.
+
+        Args:
+            whole: also rewrite what others append until the commit and ``choose`` then chooses.
+            clear: declare void, and delete, whatever the chain does not name, which may be a leftover of any age.
+            once: give up if another process commits first.
+            retain: least age in seconds of replaced objects that are deleted.
+            forgotten: Arrow array of ids whose rows are left out.
+            vectors: vectors of a different encoder, which the index has from this commit on.
+            key_id: of the data key to write under; None takes the index's.
+        """
+        with self._changing:
+            keys = self.existing()
+            sources: set[str] = set()
+            outputs: list[StoredObject] = []
+            for _ in range(_ROUNDS):
+                snapshot, chain = self.refresh(), self.advance()
+                self._check_writable()
+                if not sources <= chain.objects.keys() or any(each.name in chain.voided for each in outputs):
+                    self.storage.delete(each.name for each in outputs)  # another rewrite was first
+                    sources, outputs = set(), []
+                n, under = vectors.encoder.dimension if vectors else chain.dimension or 1, key_id or chain.key_id
+                try:
+                    if whole or not sources:
+                        more = choose(snapshot) - sources
+                        outputs += self._merge(snapshot, more, n, under, chain.number, forgotten, vectors)
+                        sources |= more
+                    listed = self.storage.list("segments")
+                    voids = self._unknown(chain, listed, outputs, 0 if clear else RETAIN)
+                    if not sources and not voids and kind == "replace":
+                        break
+                    content = chain.commit(
+                        kind,
+                        keys,
+                        time=time.time(),
+                        layout=(n, self.precision) if chain.dimension else (None, None),
+                        encoder=(vectors.encoder.model_fingerprint, vectors.encoder.name) if vectors else self._noted(),
+                        adds=outputs,
+                        removes=sorted(sources),
+                        gone=sorted(chain.replaced.keys() - listed.keys()),
+                        voids=voids,
+                        key_id=key_id,
+                    )
+                except KeyFileError:  # the key may have been renewed and deleted meanwhile
+                    if self.advance().key_id == chain.key_id:
+                        raise
+                    continue
+                if self._published(chain, content):
+                    if self._content(chain.number + 1) != content:
+                        raise _IncompleteError(self.location, commit_name(chain.number + 1))
+                    if vectors is not None:
+                        self.encoder = vectors.encoder
+                    self._refresh()
+                    self.storage.delete(voids)
+                    break
+                if once:
+                    self.storage.delete(each.name for each in outputs)
+                    return
+            else:
+                raise StoreError(f"{_OWNER}: other processes wrote all the time. Call this again.", code="E-INDEX-BUSY")
+            assert self.chain is not None
+            now, listed = time.time(), self.storage.list("segments")
+            aged = (name for name, at in self.chain.replaced.items() if not retain or now - at >= retain)
+            self.storage.delete([name for name in aged if name in listed])
+            self.storage.tidy()
+
+    def _unknown(
+        self, chain: Chain, listed: Mapping[str, float | None], outputs: Sequence[StoredObject], least: float
+    ) -> list[str]:
+        """Return the names of segments that the chain does not name, and that are ``least`` seconds old."""
+        known = {*chain.objects, *chain.replaced, *(each.name for each in outputs)}
+        old = (
+            name
+            for name, at in listed.items()
+            if name not in known and _NAME.fullmatch(name) and (not least or (at and time.time() - at >= least))
         )
+        return sorted(old)[:_MOST_VOIDS]
 
-    def _segment(self, name: str, keys: IndexKeys) -> Segment:
-        """Open a segment and compare its record with the index."""
-        segment = self._opened(name, keys)
-        record = segment.record
-        if record["uuid"] != str(keys.uuid):
-            segment.close()
-            raise SealingError(f"{name} belongs to another index.", code="E-SEAL-OPEN")
-        if (
-            record["kind"] == "append"
-            and self._reencoded
-            and (
-                record["encoder"] != self.noted_encoder
-                if record["encoder"]
-                else record["seen"]["commit"] < self._reencoded
-            )
-        ):
-            segment = self._encoded_again(segment)
-            record = segment.record
-        layout = record["dimension"], record["precision"]
-        if self.dimension is not None and layout != (self.dimension, self.precision):
-            segment.close()
-            raise IncompatibleError(
-                f"{name} contains vectors of {layout[0]} dimensions as {layout[1]}, the rest of the index of "
-                f"{self.dimension} as {self.precision}."
-            )
-        self._check_encoder(record)
-        self._take_layout(record)
-        return segment
+    def _small(self, snapshot: Snapshot) -> set[str]:
+        """Return the segments that an automatic compaction merges: small appends, and merged ones in geometric steps.
 
-    def _encoded_again(self, segment: Segment) -> Segment:
-        """Return an append that a writer made with the former encoder, with vectors of the present one."""
-        if self.encoder is None:
-            segment.close()
-            raise _other_encoder(
-                f"{segment.name} was added with the former encoder while the index was encoded again. Call "
-                f"reencode(encoder) once more with {self._label()}."
-            )
-        return ReencodedSegment(segment, NewVectors(self.encoder, self.precision))
+        So each row is written again a logarithmic number of times, and a few new rows do not move many old ones.
+        """
+        assert self.chain is not None
+        chosen = _small_appends(self.chain) & snapshot.parts.keys()
+        rows = sum(len(snapshot.parts[name]) for name in chosen)
+        others = sorted((len(part), name) for name, part in snapshot.parts.items() if name not in chosen)
+        for size, name in others:
+            if size >= _SEGMENT_ROWS // 2 or size > 2 * rows + 4096:
+                break
+            chosen.add(name)
+            rows += size
+        return chosen
 
-    def _take_layout(self, record: Mapping[str, Any]) -> None:
-        """Take over dimension and precision of an index that exists."""
-        self.dimension, self.precision = record["dimension"], record["precision"]
+    def compact(self, *, retain: float) -> None:
+        """See `SealedIndex.compact`."""
 
-    def _opened(self, name: str, keys: IndexKeys) -> Segment:
-        """Open a segment; a local copy that is gone or damaged is fetched again."""
+        def worth_merging(snapshot: Snapshot) -> set[str]:
+            small = {name for name, part in snapshot.parts.items() if len(part) < _SEGMENT_ROWS // 2}
+            stale = {name for name in snapshot.parts if not snapshot.alive[name].all()}
+            return stale | (small if len(small) > 1 else set())
 
-        def again() -> Path:
-            self.storage.forget_copy(name)
-            return self.storage.fetch(name)
+        self.rewrite(worth_merging, retain=retain)
 
-        return Segment(self.storage.fetch(name), name, keys, again=None if self.storage.local else again)
-
-    def _record_of(self, number: int, keys: IndexKeys) -> dict[str, Any]:
-        """Return the record of a commit; raise FileNotFoundError if later commits have emptied it."""
-        name = _commit_name(number)
-        content = self.storage.read(name)
-        try:
-            if not content:
-                raise FileNotFoundError(name)
-            segment = Segment(content, name, keys)
-        except SealingError:
-            if not self.storage.read(name):  # it was emptied while it was read
-                raise FileNotFoundError(name) from None
-            raise
-        segment.close()
-        self._check_encoder(segment.record)
-        self._read_commit = max(self._read_commit, segment.record["commit"])
-        self._take_layout(segment.record)
-        record: dict[str, Any] = {**segment.record, "key_id": segment.key_id}
-        return record
-
-    def _noted(self) -> dict[str, Any]:
-        """Return what a record notes of the encoder."""
-        if self.encoder is None:
-            return {"encoder": self.noted_encoder, "encoder_name": self._noted_name}
-        return {"encoder": self.encoder.model_fingerprint or self.noted_encoder, "encoder_name": self.encoder.name}
-
-    def _label(self) -> str:
-        return f"{self._noted_name or 'its encoder'} (fingerprint {str(self.noted_encoder)[:12]})"
-
-    def _check_encoder(self, record: Mapping[str, Any]) -> None:
-        """Take over the encoder that a commit or segment notes; raise if this process has another."""
-        stored, reencoded = record["encoder"], record.get("reencoded", self._reencoded or 0)
-        if stored is not None:
-            self.noted_encoder, self._noted_name = stored, record["encoder_name"]
-        own = None if self.encoder is None else self.encoder.model_fingerprint
-        if own is not None and stored not in (None, own):
-            assert self.encoder is not None
-            raise _other_encoder(
-                f"The index has the encoder {self._label()}, not {self.encoder.name}. Open it with that encoder, or "
-                "encode it again with index.reencode(encoder)."
-            )
-        if own is None and reencoded > (reencoded if self._reencoded is None else self._reencoded):
-            raise _other_encoder(
-                f"The index was encoded again with {self._label()}, so that earlier vectors do not fit. Open it again."
-            )
-        self._reencoded = reencoded
-
-    def _trusted_state(self) -> dict[str, Any]:
-        """Return the trusted state, which must be read before the storage is listed."""
-        keys, nothing = self.existing(), {"commit": 0, "newest": {}}
-        if self._trusted is None or not self._trusted.exists():
-            return nothing
-        try:
-            segment = Segment(self._trusted.read_bytes(), f"trusted/{keys.uuid}", keys)
-        except RetiredKeyError:  # nothing from before the renewal opens any more
-            return nothing
-        except (SealingError, KeyFileError, OSError) as error:
-            raise SealingError(
-                f"The file of trusted_state, {self._trusted.name}, cannot be read: it is damaged, or another index or "
-                "key wrote it. Restore it from a backup; without one, delete it and check what the storage contains.",
-                code="E-SEAL-OPEN",
-                param="trusted_state",
-            ) from error
-        segment.close()
-        state: dict[str, Any] = segment.record["state"]
-        return state
-
-    def _check_trusted(self, snapshot: Snapshot, known: Mapping[str, Any]) -> None:
-        """Compare the state with the trusted one from before it was listed, and write the newest of both."""
-        if self._trusted is None:
-            return
-        keys = self.existing()
-        if known["commit"] > snapshot.commit or _lacking(snapshot.newest, known["newest"]):
-            raise StoreError(
-                f"The storage of the index at {self.location} was rolled back: {self._trusted.name} knows newer "
-                "writes. Restore the storage, or delete this file if you restored an older backup yourself.",
-                code="E-INDEX-INCOMPLETE",
-            )
-        if known == {"commit": snapshot.commit, "newest": dict(snapshot.newest)}:
-            return
-        try:
-            with locked(self._trusted):
-                known = self._trusted_state()  # another process may have written it
-                both = known["newest"], snapshot.newest
-                newest = {writer: max(each.get(writer, 0) for each in both) for writer in both[0] | both[1]}
-                state = {"commit": max(snapshot.commit, known["commit"]), "newest": newest}
-                record = {"uuid": str(keys.uuid), "kind": "trusted", "state": state}
-                with atomic_path(self._trusted) as path:
-                    name, precision = f"trusted/{keys.uuid}", self.precision
-                    SegmentWriter(path, name, keys, n=self.dimension or 1, precision=precision, record=record).close()
-        except (OSError, LockedError) as error:
-            raise StoreError(
-                f"The file of trusted_state, {self._trusted.name}, cannot be written: "
-                f"{getattr(error, 'strerror', None) or 'another process keeps it locked'}. The index is unharmed.",
-                code="E-INDEX-STORAGE",
-                param="trusted_state",
-            ) from error
-
-    def rewrite(self, ids: Sequence[str]) -> None:
+    def forget(self, ids: Sequence[str]) -> None:
         """See `SealedIndex.forget`."""
         listed = pa.array(ids, pa.string())
         hashes = hashes_of(listed)
-        self._drop_vectors()
-        self.commit(lambda s: {name for name, part in s.parts.items() if len(part.locate(listed, hashes)[0])})
+        self.rewrite(
+            lambda s: {name for name, part in s.parts.items() if len(part.locate(listed, hashes)[0])},
+            whole=True,
+            clear=True,
+            retain=0,
+            forgotten=listed,
+        )
+        self.clear()
 
-    def compact(self) -> None:
-        """See `SealedIndex.compact`."""
-        self.commit(self._worth_merging)
+    def clear(self) -> None:
+        """Delete what unfinished writes have left meanwhile; a writer that is alive writes its objects again."""
+        for _ in range(3):
+            if self._unknown(self.advance(), self.storage.list("segments"), (), 0):
+                self.rewrite(lambda snapshot: set(), clear=True, retain=0)
 
     def renew_keys(self, *, show_progress: bool | None = None) -> None:
         """See `SealedIndex.reseal`."""
-        keys = self.keys
+        keys = self.existing()
         if not isinstance(keys, DataKeys) or not isinstance(keys.store, KeyStore):
             raise InvalidInputError(
                 f"{_OWNER}.reseal: only a key store has data keys to renew; this index has a different kind of key.",
@@ -623,198 +670,82 @@ class SegmentLog:
         with self._changing:
             if len(keys.store.read(keys.collection).keys) == 1:  # otherwise an interrupted renewal goes on
                 keys.store.rotate(keys.collection)
-            self._drop_vectors()
-            for _ in progress(range(_ROUNDS), "Resealing", show=show_progress, unit="round"):
-                current, snapshot = keys.current(), self.refresh()
-                older = _under_other_keys(snapshot, key_id=current)
-                if not older and snapshot.commit:
-                    with contextlib.suppress(FileNotFoundError):  # others commit at the same time
-                        if self._record_of(snapshot.commit, keys)["key_id"] == current:
-                            break
-                self.commit(partial(_under_other_keys, key_id=current), always=True)
+            new = keys.current()
+            if self.advance().key_id != new:
+                everything = lambda snapshot: set(snapshot.parts)  # noqa: E731
+                self.rewrite(everything, "renew keys", whole=True, clear=True, retain=0, key_id=new)
             else:
-                raise StoreError(f"{_OWNER}.reseal: writers kept the older key. Call it again.", code="E-INDEX-BUSY")
+                self.rewrite(lambda snapshot: set(), clear=True, retain=0)
+            self.clear()
             # Another renewal may have begun since: then this key, of what was verified, is no longer the current one.
-            keys.store.retire(keys.collection, keep=bytes.fromhex(current))
+            keys.store.retire(keys.collection, keep=bytes.fromhex(new))
 
     def reencode(self, encoder: TextEncoder, *, show_progress: bool | None = None) -> None:
         """See `SealedIndex.reencode`."""
-        self._require_commits()
-        self.known_dimension()
-        if self.noted_encoder == encoder.model_fingerprint:
-            # What writers with the former encoder added meanwhile is taken over, nothing else.
+        self.existing()
+        if self.advance().encoder == encoder.model_fingerprint:
             self.encoder = encoder
-            self.commit(lambda snapshot: set())
             return
         snapshot = self.refresh()
         vectors = NewVectors(encoder, self.precision)
-        self._load_vectors(vectors)
+        left = self._load_vectors(vectors)
         for _ in range(2):  # the second time, what others have added during the first
-            self._encode_all(snapshot, vectors, show_progress)
+            left += self._encode_all(snapshot, vectors, show_progress)
             snapshot = self.refresh()
-        self.commit(lambda snapshot: set(snapshot.parts), always=True, vectors=vectors)
-        self._drop_vectors()
+        self.rewrite(lambda snapshot: set(snapshot.parts), "re-encode", whole=True, vectors=vectors)
+        self.storage.delete(left)
 
-    def _encode_all(self, snapshot: Snapshot, vectors: NewVectors, show: bool | None) -> None:
-        """Encode the texts of all rows, and keep each chunk of vectors in an object."""
-        keys, lacking = self.existing(), 0
+    def _encode_all(self, snapshot: Snapshot, vectors: NewVectors, show: bool | None) -> list[str]:
+        """Encode the texts of all rows, and keep each chunk of vectors in an object outside of the chain."""
+        lacking, written = 0, []
         for part, mask in snapshot.live():
             has_text = [table["has_text"].to_numpy() for table in part.segment.columns(["has_text"])]
             lacking += int(np.count_nonzero(mask & ~np.concatenate([np.zeros(0, np.bool_), *has_text])))
         check_texts_there(lacking)
-        total = -(-snapshot.count() // _CHUNK)
+        total, chain = -(-snapshot.count() // _CHUNK), self.chain
+        assert chain is not None
         for texts in progress(_texts(snapshot), "Encoding", total=total, show=show, unit="chunk"):
             if columns := vectors.encode(texts):
                 rows = len(columns["id"])
                 columns |= {
-                    "text": pa.array([""] * rows),
+                    "text": pa.array([encoder_tag(chain.mark, str(vectors.encoder.model_fingerprint))] * rows),
                     "has_text": pa.array([False] * rows),
                     "metadata": pa.array([""] * rows),
                 }
-                record = {"uuid": str(keys.uuid), "kind": "vectors", "encoder": vectors.encoder.model_fingerprint}
-                name = f"{_VECTORS}{new_name()}.parquet"
-                table = _stamped(columns, 0, new_name(), LIVE)
-                self._write(name, [table], keys, vectors.encoder.dimension, record)
+                written.append(self._write([_marked(columns, LIVE)], vectors.encoder.dimension, chain.key_id).name)
+        return written
 
-    def _load_vectors(self, vectors: NewVectors) -> None:
-        """Take over the vectors that an interrupted re-encoding with the same encoder has left."""
-        keys = self.existing()
-        for name in self._vector_objects():
-            try:
-                segment = self._opened(name, keys)
-            except (FileNotFoundError, RetiredKeyError):
-                continue
-            noted = segment.record["encoder"], segment.record["precision"], segment.record["uuid"]
-            if noted == (vectors.encoder.model_fingerprint, self.precision, str(keys.uuid)):
-                columns = ["id", "vector", *(["scale"] if self.precision == "int8" else [])]
-                for table in segment.columns(columns):
-                    vectors.learn(table)
-            segment.close()
-
-    def _vector_objects(self) -> list[str]:
-        return sorted(name for name in self.storage.list("segments") if name.startswith(_VECTORS))
-
-    def _drop_vectors(self) -> None:
-        """Delete the objects of re-encodings: one that is not finished starts again."""
-        self.storage.delete(self._vector_objects())
-
-    def _can_commit(self) -> bool:
-        return self.storage.conditional or self._exclusive
-
-    def _require_commits(self) -> None:
-        if not self._can_commit():
-            raise StoreError(
-                f"The storage of {self.location} cannot create an object only if it is absent, so two processes could "
-                "commit at once. Open the index with exclusive=True in one maintenance process.",
-                code="E-INDEX-COMMIT",
-            )
-
-    def _small(self, snapshot: Snapshot) -> set[str]:
-        """Return the segments that an automatic compaction merges: the small ones, in geometric steps.
-
-        So each row is written again a logarithmic number of times, and a few new rows do not move many old ones.
-        """
-        sizes = sorted((len(part), name) for name, part in snapshot.parts.items())
-        chosen: set[str] = set()
-        rows = 0
-        for size, name in sizes:
-            if size >= _SEGMENT_ROWS // 2 or (chosen and size > 2 * rows + 4096):
-                break
-            chosen.add(name)
-            rows += size
-        return chosen if len(chosen) > 1 else set()
-
-    def _worth_merging(self, snapshot: Snapshot) -> set[str]:
-        """Return the segments that are less than half full or hold a superseded row or a deletion."""
-        small = {name for name, part in snapshot.parts.items() if len(part) < _SEGMENT_ROWS // 2}
-        stale = {name for name in snapshot.parts if not snapshot.alive[name].all()}
-        return stale | (small if len(small) > 1 else set())
-
-    def commit(
-        self,
-        choose: Callable[[Snapshot], set[str]],
-        *,
-        once: bool = False,
-        always: bool = False,
-        vectors: NewVectors | None = None,
-    ) -> None:
-        """Rewrite the chosen segments and take over all appends, as one numbered commit.
-
-        Args:
-            once: raise if another process commits first.
-            always: commit also if nothing is chosen.
-            vectors: vectors of a different encoder, which the index has from this commit on.
-
-        Raises:
-            _Superseded: ``once``, and another process committed first.
-        """
-        self._require_commits()
-        with self._changing:
-            while True:
-                snapshot, keys = self._refreshed_after_commit(), self.existing()
-                number = snapshot.commit + 1
-                noted: dict[str, Any] = {"uuid": str(keys.uuid), **self._noted()}
-                n, reencoded = self.dimension or 1, self._reencoded or 0
-                if vectors is not None:
-                    snapshot = _reencoded(snapshot, vectors)
-                    n, reencoded = vectors.encoder.dimension, number
-                    noted |= {"encoder": vectors.encoder.model_fingerprint, "encoder_name": vectors.encoder.name}
-                chosen = choose(snapshot)
-                chosen |= {name for name, part in snapshot.parts.items() if isinstance(part.segment, ReencodedSegment)}
-                pending = [name for name in snapshot.parts if _is_open(name, snapshot.covered)]
-                if not chosen and not pending and not always:
-                    return
-                outputs: list[str] = []
-                try:
-                    if chosen or always:
-                        merged = {**noted, "kind": "merged", "commit": number}
-                        self._merge(snapshot, chosen, n, keys, merged, outputs)
-                    record = {
-                        **noted,
-                        "kind": "commit",
-                        "commit": number,
-                        "reencoded": reencoded,
-                        "base": [*(name for name in snapshot.parts if name not in chosen), *outputs],
-                        "covered": dict(snapshot.newest),
-                    }
-                    self._write(_commit_name(number), [], keys, n, record)
-                    break
-                except (FileExistsError, FileNotFoundError, RetiredKeyError) as error:
-                    # Another process made this commit, and may already have deleted what was written here, or its key.
-                    if isinstance(error, FileExistsError):
-                        self._made = max(self._made, number)
-                    after = self.refresh()
-                    self.storage.delete(name for name in outputs if name not in after.parts)
-                    if after.commit < number:
-                        raise StoreError(
-                            f"What a commit wrote to {self.location} is not there. Repeat the call.",
-                            code="E-INDEX-STORAGE",
-                        ) from error
-                    if once:
-                        raise _Superseded from None
-            self._made = max(self._made, number)
-            if vectors is not None:
-                self.encoder, self._reencoded, self.dimension = vectors.encoder, number, n
-            self._refresh()
-            self._clean()
-
-    def _refreshed_after_commit(self) -> Snapshot:
-        """Return a snapshot whose appends were listed after its commit was there."""
-        while True:
-            known = self._made
-            snapshot = self.refresh()
-            if snapshot.commit == known:
-                return snapshot
+    def _load_vectors(self, vectors: NewVectors) -> list[str]:
+        """Take over the vectors that an interrupted re-encoding with the same encoder has left; return the objects."""
+        keys, chain, names = self.existing(), self.advance(), []
+        tag = encoder_tag(chain.mark, str(vectors.encoder.model_fingerprint))
+        for name in self._unknown(chain, self.storage.list("segments"), (), 0):
+            with contextlib.suppress(FileNotFoundError, StoreError, SealingError, KeyFileError):
+                segment = Segment(self.storage.open_unknown(name), name, keys)
+                columns = ["id", "text", "vector", *(["scale"] if self.precision == "int8" else [])]
+                if segment.record["precision"] == self.precision:
+                    for table in segment.columns(columns):
+                        if set(table["text"].to_pylist()) == {tag}:
+                            vectors.learn(table)
+                            names.append(name)
+                segment.close()
+        return names
 
     def _merge(
-        self, snapshot: Snapshot, chosen: set[str], n: int, keys: IndexKeys, record: dict[str, Any], outputs: list[str]
-    ) -> None:
-        """Write the current rows of the chosen segments into new ones and verify them; their names join ``outputs``."""
+        self,
+        snapshot: Snapshot,
+        chosen: set[str],
+        n: int,
+        key_id: str,
+        number: int,
+        forgotten: Any,
+        vectors: NewVectors | None,
+    ) -> list[StoredObject]:
+        """Write the current rows of the chosen segments into new ones, read them back, and return them."""
         limit = max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // (2 * n)))
-        number = record["commit"]
         left = sum((_sizes(snapshot, name) for name in chosen), NO_ROWS)
-        source = self._surviving(snapshot, chosen, number, n)
-        unique = new_name()  # an earlier attempt may have written this number
+        source = self._surviving(snapshot, chosen, forgotten, vectors)
+        outputs: list[StoredObject] = []
         rest = next(source, None)
 
         def tables() -> Iterator[Any]:
@@ -827,105 +758,64 @@ class SegmentLog:
                 yield table
 
         while rest is not None:
-            name = f"segments/c{number:08x}-{snapshot.lamport:016x}-{unique}-{len(outputs) + 1}.parquet"
-            outputs.append(name)
             expected = left.part(min(limit, left.rows))
             left = left.part(left.rows - expected.rows)
-            self._write(name, tables(), keys, n, record, expected)
-        for name in outputs:  # every page opens, of what the storage contains
-            self.storage.forget_copy(name)
-            segment = self._opened(name, keys)
+            outputs.append(self._write(tables(), n, key_id, as_of=number, expected=expected))
+        for stored in outputs:  # every page opens, of what the storage contains
+            self.storage.forget_copy(stored.name)
+            segment = Segment(self.storage.open(stored), stored.name, self.existing())
             rows = sum(len(table) for table in segment.columns(["id", "vector", "text", "metadata"]))
             segment.close()
-            if rows != segment.record["rows"]:
-                raise SealingError(f"{name} does not contain what was written.", code="E-SEAL-OPEN")
+            if rows != stored.rows:
+                raise SealingError(f"{stored.name} does not contain what was written.", code="E-SEAL-OPEN")
+        return outputs
 
-    def _surviving(self, snapshot: Snapshot, chosen: set[str], number: int, n: int) -> Iterator[Any]:
-        """Yield the rows of the chosen segments that are current, and deletions that are still needed."""
+    def _surviving(
+        self, snapshot: Snapshot, chosen: set[str], forgotten: Any, vectors: NewVectors | None
+    ) -> Iterator[Any]:
+        """Yield the rows of the chosen segments that are current, and deletions of rows that others still contain."""
         others = [part for name, part in snapshot.parts.items() if name not in chosen]
         for name in sorted(chosen):
-            part, current = snapshot.parts[name], snapshot.current[name]
-            deleted = part.deleted.astype(np.int64)
-            deleted[part.deleted == DELETED] = number + _GRACE
-            keep = current & ((part.deleted == LIVE) | (deleted > number))
-            expired = np.flatnonzero(current & (part.deleted != LIVE) & ~keep)
-            if len(expired):  # an older version elsewhere would come back
-                gone = part.ids.take(pa.array(expired))
+            part, keep = snapshot.parts[name], snapshot.alive[name].copy()
+            deletions = np.flatnonzero(snapshot.current[name] & part.deleted)
+            if len(deletions):
+                gone = part.ids.take(pa.array(deletions))
                 for other in others:
-                    keep[expired[np.unique(other.locate(gone, hashes_of(gone))[0])]] = True
+                    keep[deletions[np.unique(other.locate(gone, hashes_of(gone))[0])]] = True
+            if forgotten is not None:
+                keep[part.locate(forgotten, hashes_of(forgotten))[1]] = False
             start = 0
-            for table in part.segment.columns(schema(n, self.precision).names):
+            for table in part.segment.columns(part.segment.names):
                 end = start + len(table)
-                at = table.schema.get_field_index("deleted")
-                table = table.set_column(at, table.schema.field(at), pa.array(deleted[start:end]))
                 if keep[start:end].any():
-                    yield table.filter(pa.array(keep[start:end]))
+                    rows = table.filter(pa.array(keep[start:end]))
+                    yield rows if vectors is None else vectors.replaced(rows)
                 start = end
 
-    def _clean(self) -> None:
-        """Delete objects that the last commit replaced, and what interrupted commits left; the lock is held."""
-        snapshot = self.snapshot
-        assert snapshot is not None
-        listing = self._listing()
-        gone = [
-            name
-            for name in listing.names - snapshot.parts.keys()
-            if ((match := _MERGED.fullmatch(name)) and int(match[1], 16) <= snapshot.commit)
-            or (_APPEND.fullmatch(name) and not _is_open(name, snapshot.covered))
-        ]
-        self.storage.delete(gone)
-        # Old commits keep their names, which must stay taken, and lose their content.
-        older = snapshot.commit - _KEPT_COMMITS
-        for number in range(max(1, older - 1), older + 1):
-            with contextlib.suppress(FileNotFoundError):
-                self.storage.empty(_commit_name(number))
-        self.storage.tidy()
+
+class _IncompleteError(StoreError):
+    """An object that the chain names is missing."""
+
+    def __init__(self, location: str, name: str = "") -> None:
+        super().__init__(
+            f"The index at {location} is incomplete: {name} is missing. The storage withholds it, or it was deleted. "
+            "Restore it from a backup of the storage.",
+            code="E-INDEX-INCOMPLETE",
+        )
 
 
-class _Listing:
-    """The objects of the storage at one moment, by their names."""
-
-    def __init__(self, names: set[str], commit: int) -> None:
-        self.names, self.commit = names, commit
-        self.appends = {name for name in names if _APPEND.fullmatch(name)}
-        merged = [match for name in names if (match := _MERGED.fullmatch(name))]
-        # A merge that its commit does not name yet repeats rows, so its number does no harm.
-        self.lamports = [
-            *(int(name.partition("/")[2][:16], 16) for name in self.appends),
-            *(int(match[2], 16) for match in merged),
-        ]
-        self.newest = {writer: max(numbers) for writer, numbers in _numbers(self.appends).items()}
+def _other_encoder(sentence: str, param: str = "encoder") -> IncompatibleError:
+    return IncompatibleError(sentence, code="E-INCOMPATIBLE-ENCODER", param=param)
 
 
-class _Missing(Exception):
-    """An object that must exist does not appear."""
-
-
-class _Superseded(Exception):
-    """Another process committed first."""
-
-
-def _other_encoder(sentence: str) -> IncompatibleError:
-    return IncompatibleError(sentence, code="E-INCOMPATIBLE-ENCODER", param="encoder")
-
-
-def _under_other_keys(snapshot: Snapshot, *, key_id: str) -> set[str]:
-    """Return the segments that another key than ``key_id`` opens."""
-    return {name for name, part in snapshot.parts.items() if part.segment.key_id != key_id}
+def _small_appends(chain: Chain) -> set[str]:
+    """Return the appends that no rewrite has merged, but for large ones."""
+    return {each.name for each in chain.objects.values() if each.as_of is None and each.rows < _SEGMENT_ROWS // 2}
 
 
 def _sizes(snapshot: Snapshot, name: str) -> Sizes:
     """Return about the sizes of a segment's current rows."""
     return snapshot.parts[name].segment.sizes().part(int(np.count_nonzero(snapshot.current[name])))
-
-
-def _reencoded(snapshot: Snapshot, vectors: NewVectors) -> Snapshot:
-    """Return the snapshot with segments that read as if a different encoder had made their vectors."""
-    parts = {
-        name: replace(part, segment=ReencodedSegment(part.segment, vectors, snapshot.alive[name]))
-        for name, part in snapshot.parts.items()
-    }
-    return replace(snapshot, parts=parts)
 
 
 def _texts(snapshot: Snapshot) -> Iterator[list[str]]:
@@ -942,41 +832,19 @@ def _texts(snapshot: Snapshot) -> Iterator[list[str]]:
     yield texts
 
 
-def _numbers(appends: Iterable[str]) -> dict[str, set[int]]:
-    """Return the numbers of each writer's appends."""
-    numbers: dict[str, set[int]] = {}
-    for name in appends:
-        match = _APPEND.fullmatch(name)
-        assert match is not None
-        numbers.setdefault(match[2], set()).add(int(match[3]))
-    return numbers
+def _marked(columns: Mapping[str, Any], deleted: int) -> Any:
+    """Return the table of new rows."""
+    width, precision = columns["vector"].type.byte_width, "int8" if "scale" in columns else "float16"
+    layout = schema(width if precision == "int8" else width // 2, precision)
+    marks = {"deleted": pa.array(np.full(len(columns["id"]), deleted, np.int8))}
+    return pa.table([{**columns, **marks}[field.name] for field in layout], schema=layout)
 
 
-def _is_open(name: str, covered: Mapping[str, int]) -> bool:
-    """Return whether no commit has taken over this append."""
-    match = _APPEND.fullmatch(name)
-    return match is not None and int(match[3]) > covered.get(match[2], 0)
-
-
-def _lacking(newest: Mapping[str, int], known: Mapping[str, int]) -> str:
-    """Return which append is missing if a writer's number in ``newest`` is less than the one known, or nothing."""
-    found = ((writer, number) for writer, number in known.items() if newest.get(writer, 0) < number)
-    return next((f"append {number} of writer {writer[:8]}… is missing" for writer, number in found), "")
-
-
-def _commit_name(number: int) -> str:
-    return f"commits/{number:08x}.parquet"
-
-
-def _stamped(columns: Mapping[str, Any], lamport: int, writer: str, deleted: int) -> Any:
-    """Return the table of new rows of one version."""
-    rows = len(columns["id"])
-    n_bytes = columns["vector"].type.byte_width
-    precision = "int8" if "scale" in columns else "float16"
-    stamps = {
-        "lamport": pa.array(np.full(rows, lamport, np.int64)),
-        "writer": pa.array([bytes.fromhex(writer)] * rows, pa.binary(16)),
-        "deleted": pa.array(np.full(rows, deleted, np.int64)),
-    }
-    layout = schema(n_bytes if precision == "int8" else n_bytes // 2, precision)
-    return pa.table([{**columns, **stamps}[field.name] for field in layout], schema=layout)
+def _parts(table: Any, most: int) -> Iterator[Any]:
+    """Yield slices of a table whose columns of texts have at most ``most`` bytes."""
+    if len(table) > 1 and max(Sizes.of(table).bytes.values()) > most:
+        half = len(table) // 2
+        yield from _parts(table.slice(0, half), most)
+        yield from _parts(table.slice(half), most)
+    else:
+        yield table

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, Self, Unpack
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,18 @@ from vecveil.sealing.sealer import Ranking, Unsealed
 from vecveil.sealing.segments import PRECISIONS, KeySource, encode_vectors
 from vecveil.search import check_fields
 from vecveil.search.filters import MetadataTable, Where, check_where, compared_fields
-from vecveil.search.log import SegmentLog, StorageOptions, StorageSettings
+from vecveil.search.log import RETAIN, SegmentLog, StorageOptions, StorageSettings
 from vecveil.search.scan import WordCounts, scores
 from vecveil.search.state import LoadedSegment, Snapshot
 from vecveil.types import Embeddings
-from vecveil.validation import check_count, check_embeddings, check_exact, check_same_length, check_texts
+from vecveil.validation import (
+    check_count,
+    check_embeddings,
+    check_exact,
+    check_positive,
+    check_same_length,
+    check_texts,
+)
 
 Mode = Literal["vectors", "hybrid"]
 Selection = tuple[LoadedSegment, npt.NDArray[np.bool_]]
@@ -36,6 +43,7 @@ Hit = tuple[float, LoadedSegment, int]
 
 _OWNER = "SealedIndex"
 _ONE_THREAD = 500_000  # rows that one thread searches
+_opened: WeakSet[SealedIndex] = WeakSet()
 _FUSED = 60  # k of reciprocal rank fusion (Cormack et al., SIGIR 2009)
 
 
@@ -55,18 +63,19 @@ class SealedIndex:
             its own.
         candidates: rows that the codes propose to exact ranking.
         max_staleness (2): seconds until a search looks for what other processes have written.
-        trusted_state: path of a small file outside of the storage. With it a storage that withholds the newest writes
-            from everybody is noticed.
+        trusted_state: path of the small file that remembers the newest commit seen, by which a storage that is rolled
+            back is noticed. By default it lies beside the key file, in ``KEYFILE.heads``; machines may share one. A
+            key without a file needs it.
         cache: folder for encrypted copies of remote segments.
         storage_options: options of the fsspec file system.
-        exclusive: True if no other process commits. Needed where the storage cannot create an object conditionally.
+        exclusive: True if no other process writes. Needed where the storage cannot create an object conditionally.
 
     Guarantee:
         The storage contains ciphertext (AES-256-GCM). Its operator, and whoever steals it, learns the number of
-        objects, which process wrote and loads them and when, their padded sizes, and thus about how many rows there are
-        and how long texts are on average; not texts, ids, metadata, vectors, equality of rows, queries or results.
-        Objects that are altered, exchanged, renamed or withheld are noticed, the newest ones with ``trusted_state``
-        only.
+        objects, who loads them and when, their padded sizes, and thus about how many rows there are and how long texts
+        are on average, the dimension and precision of the vectors, and which objects a commit replaced; not texts, ids,
+        metadata, vectors, equality of rows, queries or results. Objects that are altered, exchanged, renamed or
+        withheld are noticed before an answer is given; of the newest commits, those that this machine has seen.
 
     Not protected:
         The memory of this process, and whoever has the key.
@@ -103,10 +112,15 @@ class SealedIndex:
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
         source, settings = KeySource(key, name or self.location), StorageSettings(**storage)
         self._log = SegmentLog(self.location, source, settings, precision=precision, encoder=_encoder(encoder))
+        _opened.add(self)
         # Of the segments that are loaded; dropped with them. Many threads may need one at once, and one builds it.
-        self._building = threading.Lock()
         self._tables: WeakKeyDictionary[LoadedSegment, MetadataTable] = WeakKeyDictionary()
         self._words: WeakKeyDictionary[LoadedSegment, WordCounts] = WeakKeyDictionary()
+        self._start_threads()
+
+    def _start_threads(self) -> None:
+        """Make the lock and the pool, anew in a forked process, which has none of the threads."""
+        self._building = threading.Lock()
         self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="sealed-index")
 
     def __repr__(self) -> str:
@@ -181,8 +195,7 @@ class SealedIndex:
         """Delete rows; unknown ids are ignored. Storage keeps their older versions, encrypted, until `compact`."""
         names = list(dict.fromkeys(_checked_ids(ids, f"{_OWNER}.delete")))
         if names and (self._log.exists() or not self.create):
-            if self._log.existing() and self._log.known_dimension() is None and not self._log.made().reads:
-                raise InvalidInputError(f"{_OWNER}.delete: a process that cannot unwrap keys only adds.", param="key")
+            self._log.existing()
             records = ["null"] * len(names)
             self._log.append(lambda n: _rows(names, None, None, records, n, self._log.precision), None, deleted=True)
 
@@ -318,38 +331,40 @@ class SealedIndex:
         """
         self._log.refresh(afresh=afresh)
 
-    def compact(self) -> None:
+    def compact(self, *, retain: float = RETAIN) -> None:
         """Merge small segments and drop what is superseded, while others read and write.
+
+        Args:
+            retain: age in seconds from which replaced objects are deleted: one day by default, so that backups and
+                readers that began before find theirs.
 
         Raises:
             StoreError: the storage cannot create an object conditionally, and ``exclusive`` is not set.
         """
-        self._log.refresh()
-        self._log.compact()
+        retain = check_positive(retain, owner=f"{_OWNER}.compact", param="retain", allow_zero=True)
+        self._log.compact(retain=retain)
 
     def forget(self, ids: Sequence[str]) -> int:
-        """Delete rows and rewrite every segment that contains a version of them; return how many rows were there.
+        """Rewrite every segment that contains a version of these rows without them; return how many rows were there.
 
-        No object of the index contains the rows afterwards. Backups of the storage from before open as long as their
-        data key exists: `reseal` deletes it. The ids stay in the deletions, encrypted, for some commits.
+        No object of the index contains the rows afterwards, nor what unfinished writes have left. Backups of the
+        storage from before open as long as their data key exists: `reseal` deletes it.
         """
         names = list(dict.fromkeys(_checked_ids(ids, f"{_OWNER}.forget")))
         there = sum(place is not None for place in self._log.refresh().locate(names))
         if names:
-            self.delete(names)
-            self._log.rewrite(names)
+            self._log.forget(names)
         return there
 
     def reseal(self, *, show_progress: bool | None = None) -> int:
         """Rewrite every segment under a new data key and delete the older keys; return the number of rows.
 
-        Others go on reading and writing. After an interruption call it again.
+        Others go on reading and writing. After an interruption call it again. Commits from before no longer open.
 
         Raises:
             InvalidInputError: the key is no key store, so there is no key to delete.
             StoreError: writers keep appending under the older key. It stays.
         """
-        self._log.refresh()
         self._log.renew_keys(show_progress=show_progress)
         return self.count()
 
@@ -460,7 +475,7 @@ class SealedIndex:
 
     def _opened(self, places: list[tuple[LoadedSegment, int]]) -> Unsealed:
         """Return these rows; texts and metadata come from the local copy of the segments."""
-        n = places[0][0].segment.record["dimension"] if places else self._log.dimension or 0
+        n = self._log.dimension or 0
         vectors = np.zeros((len(places), n), np.float32)
         ids: list[Any] = [None] * len(places)
         texts: list[str | None] = [None] * len(places)
@@ -499,6 +514,16 @@ class SealedIndex:
             raise InvalidInputError(f"{owner}: `query` is a vector of zeros.", param="query")
         q = (vector[0] / largest).astype(np.float32)  # squares of very large or small values are no float32
         return np.ascontiguousarray(q / np.linalg.norm(q))
+
+
+def _after_fork() -> None:
+    for index in _opened:
+        index._log.after_fork()
+        index._start_threads()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _encoder(encoder: Any) -> TextEncoder | None:

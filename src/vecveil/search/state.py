@@ -1,17 +1,14 @@
 """The rows of a sealed index in memory: segments that are loaded, and which version of each id is current.
 
-A version of a row is ordered by (Lamport number, writer); no clock takes part. Of the versions of one id the largest is
-current; if it is a deletion, the id has no row. Once a row is not current, it never becomes current again.
-
-`SealedIndex.reencode` reads segments as if a different encoder had made their vectors (`ReencodedSegment`) until one
-commit has them all. A segment that a writer added with the former encoder gets its vectors so when it is loaded.
+Of the versions of one id that of the newest segment is current (`vecveil.search.chain`); if it is a deletion, the id
+has no row. Once a row is not current, it never becomes current again.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +19,7 @@ import pyarrow.compute as pc
 from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import InvalidInputError
 from vecveil.sealing.blob import check_range
-from vecveil.sealing.segments import LIVE, Segment, encode_vectors, schema, vectors_of
+from vecveil.sealing.segments import DELETED, LIVE, Segment, encode_vectors, schema, vectors_of
 from vecveil.search.scan import VectorScan
 
 _REENCODE = "SealedIndex.reencode"
@@ -36,18 +33,17 @@ class LoadedSegment:
     """A loaded segment.
 
     Attributes:
+        version: its place in the order of versions; segments of one version have no id in common.
         ids: Arrow array of strings (N,).
-        lamport, writers, deleted: columns of the segment (N,); ``writers`` are positions in ``names``.
+        deleted: which rows are deletions (N,).
         hashes: hashes of the ids, sorted (N,), with the row of each in ``order``.
     """
 
     segment: Segment
+    version: tuple[int, int]
     scan: VectorScan
     ids: Any
-    lamport: npt.NDArray[np.int64]
-    writers: npt.NDArray[np.uint16]
-    names: list[bytes]
-    deleted: npt.NDArray[np.int32]
+    deleted: Mask
     hashes: npt.NDArray[np.int64]
     order: npt.NDArray[np.int32]
 
@@ -74,17 +70,12 @@ class LoadedSegment:
             given, rows = given[equal], rows[equal]
         return given, rows
 
-    def beaten_by(self, other: LoadedSegment) -> tuple[Rows, Rows]:
-        """Return the rows here and the rows of ``other`` that lose to a version of the other."""
+    def shared_with(self, other: LoadedSegment) -> tuple[Rows, Rows]:
+        """Return the rows here and the rows of ``other`` that have one id."""
         if len(self) > len(other):
-            theirs, mine = other.beaten_by(self)
+            theirs, mine = other.shared_with(self)
             return mine, theirs
-        given, rows = other.locate(self.ids, self.hashes, self.order)
-        a, b = self.lamport[given], other.lamport[rows]
-        older = a < b
-        for i in np.flatnonzero(a == b):
-            older[i] = self.names[self.writers[given[i]]] < other.names[other.writers[rows[i]]]
-        return given[older], rows[~older]
+        return other.locate(self.ids, self.hashes, self.order)
 
 
 def hashes_of(ids: Any) -> npt.NDArray[np.int64]:
@@ -92,7 +83,7 @@ def hashes_of(ids: Any) -> npt.NDArray[np.int64]:
     return np.fromiter(map(hash, ids.to_pylist()), np.int64, len(ids))
 
 
-def load(segment: Segment, *, vectors: bool = True) -> LoadedSegment:
+def load(segment: Segment, version: tuple[int, int], *, vectors: bool = True) -> LoadedSegment:
     """Return the rows of a segment; their texts stay on disk.
 
     Args:
@@ -104,22 +95,16 @@ def load(segment: Segment, *, vectors: bool = True) -> LoadedSegment:
     rows, n, precision = segment.record["rows"], segment.record["dimension"], segment.record["precision"]
     stored = np.empty((rows if vectors else 0, n), np.float16 if precision == "float16" else np.int8)
     scale = np.empty(len(stored), np.float32) if precision == "int8" else None
-    lamport, deleted = np.empty(rows, np.int64), np.empty(rows, np.int32)
-    writers, ids = np.empty(rows, np.uint16), []
-    names: dict[bytes, int] = {}
+    deleted, ids = np.empty(rows, np.bool_), []
     start = 0
-    columns = ["id", "lamport", "writer", "deleted"]
+    columns = ["id", "deleted"]
     columns += ["vector", *(["scale"] if precision == "int8" else [])] if vectors else []
     for table in segment.columns(columns):
         end = start + len(table)
         if len(table):
             if vectors:
                 stored[start:end] = vectors_of(table["vector"].combine_chunks(), n, precision)
-            lamport[start:end] = table["lamport"].to_numpy()
-            deleted[start:end] = table["deleted"].to_numpy()
-            coded = table["writer"].combine_chunks().dictionary_encode()
-            local = [names.setdefault(name, len(names)) for name in coded.dictionary.to_pylist()]
-            writers[start:end] = np.asarray(local, np.uint16)[coded.indices.to_numpy()]
+            deleted[start:end] = table["deleted"].to_numpy() == DELETED
             if scale is not None and vectors:
                 scale[start:end] = table["scale"].to_numpy()
             ids.append(table["id"].combine_chunks())
@@ -127,8 +112,7 @@ def load(segment: Segment, *, vectors: bool = True) -> LoadedSegment:
     joined = pa.concat_arrays(ids) if ids else pa.array([], pa.string())
     hashes = hashes_of(joined)
     order = np.argsort(hashes, kind="stable").astype(np.int32)
-    scan = VectorScan(stored, scale)
-    return LoadedSegment(segment, scan, joined, lamport, writers, list(names), deleted, hashes[order], order)
+    return LoadedSegment(segment, version, VectorScan(stored, scale), joined, deleted, hashes[order], order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,24 +123,16 @@ class Snapshot:
         parts: by name of the segment.
         current: rows of each part that no other version of their id replaces.
         alive: of these, the rows that are no deletions.
-        commit: number of the last commit.
-        covered: last number of each writer's appends that the commit took over.
-        newest: last number of each writer that was seen.
-        lamport: largest Lamport number that was seen.
         encoder, dimension: of the vectors.
     """
 
     parts: Mapping[str, LoadedSegment]
     current: Mapping[str, Mask]
     alive: Mapping[str, Mask]
-    commit: int = 0
-    covered: Mapping[str, int] = field(default_factory=dict)
-    newest: Mapping[str, int] = field(default_factory=dict)
-    lamport: int = 0
     encoder: TextEncoder | None = None
     dimension: int | None = None
 
-    def with_parts(self, keep: Iterable[str], new: Mapping[str, LoadedSegment], **numbers: Any) -> Snapshot:
+    def with_parts(self, keep: Iterable[str], new: Mapping[str, LoadedSegment], **changes: Any) -> Snapshot:
         """Return a snapshot of the parts ``keep`` of this one and of ``new`` ones."""
         parts = {name: self.parts[name] for name in keep}
         current = {name: self.current[name] for name in keep}
@@ -164,20 +140,21 @@ class Snapshot:
         for name, part in new.items():
             mask = np.ones(len(part), np.bool_)
             for other_name, other in parts.items():
-                if name not in suspects or other_name not in suspects or _disjoint(part, other):
+                if name not in suspects or other_name not in suspects or part.version == other.version:
                     continue
-                mine, theirs = part.beaten_by(other)
-                mask[mine] = False
-                if len(theirs) and current[other_name][theirs].any():
+                mine, theirs = part.shared_with(other)
+                if part.version < other.version:
+                    mask[mine] = False
+                elif current[other_name][theirs].any():
                     changed = current[other_name].copy()
                     changed[theirs] = False
                     current[other_name] = changed
             parts[name], current[name] = part, mask
         alive = {
-            name: self.alive[name] if mask is self.current.get(name) else mask & (parts[name].deleted == LIVE)
+            name: self.alive[name] if mask is self.current.get(name) else mask & ~parts[name].deleted
             for name, mask in current.items()
         }
-        return replace(self, parts=parts, current=current, alive=alive, **numbers)
+        return replace(self, parts=parts, current=current, alive=alive, **changes)
 
     def live(self) -> Iterator[tuple[LoadedSegment, Mask]]:
         """Yield each part with the mask of its current rows that are no deletions."""
@@ -207,12 +184,6 @@ def _with_common_ids(parts: Mapping[str, LoadedSegment]) -> set[str]:
     return {name for name, part in parts.items() if np.isin(common, part.hashes).any()}
 
 
-def _disjoint(a: LoadedSegment, b: LoadedSegment) -> bool:
-    """Return whether one commit wrote both, which then have no id in common."""
-    commit = a.segment.record.get("commit")
-    return commit is not None and commit == b.segment.record.get("commit")
-
-
 # Vectors of a different encoder -----------------------------------------------------------------------
 
 
@@ -239,6 +210,15 @@ class NewVectors:
         self.learn(columns)
         return columns
 
+    def replaced(self, table: Any) -> Any:
+        """Return a table of a segment with the vectors of this encoder; rows without a text raise."""
+        live = table["deleted"].to_numpy() == LIVE
+        check_texts_there(int(np.count_nonzero(live & ~table["has_text"].to_numpy())))
+        texts = [text if need else None for text, need in zip(table["text"].to_pylist(), live, strict=True)]
+        new = self.columns(texts)
+        fields = schema(self.encoder.dimension, self.precision)
+        return pa.table([new[name] if name in new else table[name] for name in fields.names], schema=fields)
+
     def learn(self, columns: Any) -> None:
         """Take over what `encode` returned in an earlier run."""
         vectors = columns["vector"].to_pylist()
@@ -253,33 +233,6 @@ class NewVectors:
         rows = [zeros if text is None else self._known[_digest(text)] for text in texts]
         columns = {"vector": pa.array([vector for vector, _ in rows], pa.binary(width))}
         return columns | {"scale": pa.array([scale for _, scale in rows], pa.float32())}
-
-
-class ReencodedSegment(Segment):
-    """An open segment with the vectors of a different encoder; rows outside of ``needed`` (N,) have zeros."""
-
-    def __init__(self, segment: Segment, vectors: NewVectors, needed: npt.NDArray[np.bool_] | None = None) -> None:
-        vars(self).update(vars(segment))
-        self._vectors, self._needed = vectors, needed
-        encoder = vectors.encoder
-        self.record = {**segment.record, "encoder": encoder.model_fingerprint, "dimension": encoder.dimension}
-
-    def columns(self, names: Sequence[str]) -> Iterator[Any]:
-        if "vector" not in names:
-            yield from super().columns(names)
-            return
-        start = 0
-        for table in super().columns(list(dict.fromkeys([*names, "text", "has_text", "deleted"]))):
-            needed = pc.equal(table["deleted"], LIVE).to_numpy()
-            if self._needed is not None:
-                needed &= self._needed[start : start + len(table)]
-            start += len(table)
-            check_texts_there(int(np.count_nonzero(needed & ~table["has_text"].to_numpy())))
-            texts = [text if need else None for text, need in zip(table["text"].to_pylist(), needed, strict=True)]
-            new = self._vectors.columns(texts)
-            layout = schema(self.record["dimension"], self.record["precision"])
-            fields = [layout.field(name) for name in names]
-            yield pa.table([new[name] if name in new else table[name] for name in names], schema=pa.schema(fields))
 
 
 def check_texts_there(lacking: int) -> None:

@@ -1,26 +1,72 @@
-"""Object storage of a sealed index: list, fetch, create once, delete, in a folder or behind any fsspec URL."""
+"""Object storage of a sealed index: list, read, create once and delete, in a folder or behind any fsspec URL.
+
+The storage may be hostile. Sizes are checked before anything is read. In a folder every object is opened relative to
+its folder, and neither symbolic links nor devices are followed: nothing outside of the folder is read or changed.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import filecmp
+import errno
 import functools
+import hashlib
+import io
 import os
-import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from vecveil.errors import InvalidInputError, StoreError, optional_import
-from vecveil.io import atomic_path, remove_left_over, temporary_beside
+from vecveil.errors import InvalidInputError, SealingError, StoreError, optional_import
+from vecveil.io import NO_LINKS, atomic_path, hold, locked, make_folders, sync_folder, temporary_name
+from vecveil.search.chain import StoredObject
 
-# File systems of fsspec that create an object only if its name is free, in one request.
+# Protocols of fsspec that create an object only if its name is free, in one request.
 _CONDITIONAL = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"}
 _ATTEMPTS = 4
+_SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_RELATIVE = os.open in os.supports_dir_fd  # not on Windows
+_LINK_ERRORS = (errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR)
+
+
+class PositionedFile(io.RawIOBase):
+    """A file that is read at positions of its own, so that a process and its fork do not move each other's."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._at = descriptor, 0
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        if hasattr(os, "preadv"):
+            count = os.preadv(self._descriptor, [view], self._at)
+        else:  # Windows, which has no fork
+            os.lseek(self._descriptor, self._at, os.SEEK_SET)
+            part = os.read(self._descriptor, len(view))
+            view[: (count := len(part))] = part
+        self._at += count
+        return count
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, os.fstat(self._descriptor).st_size)[whence]
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._descriptor)
+        super().close()
 
 
 class Storage:
-    """Objects below one location. An object is created once and never changed, except that `empty` truncates it.
+    """Objects below one location; each is created once and never changed.
 
     Args:
         location: folder, or URL of fsspec such as ``s3://bucket/notes``.
@@ -28,54 +74,185 @@ class Storage:
         options: options of the fsspec file system, such as ``endpoint_url``.
 
     Attributes:
-        conditional: whether `create` refuses a name that another process takes at the same time.
         local: whether the location is a folder of this machine.
     """
 
     def __init__(self, location: str, *, cache: Path, options: Mapping[str, Any] | None = None) -> None:
         self.local = "://" not in location or location.startswith("file://")
-        if self.local:
-            self._root = os.path.abspath(location.removeprefix("file://"))
-            self.conditional = True
-            return
-        self._fs, self._root = file_system(location, options)
-        self._root = self._root.rstrip("/")
-        protocols = self._fs.protocol
-        names = {protocols} if isinstance(protocols, str) else set(protocols)
-        self.conditional = bool(names & _CONDITIONAL)
-        # Both read a file by parts of 50 MB, S3 ten at once.
-        self._parts = {"chunksize": 2**24, "max_concurrency": 4} if names & {"s3", "s3a", "gs", "gcs"} else {}
-        self._cache = cache
+        self._cache, self._location, self._options = cache, location, options
+        self._root = os.path.abspath(location.removeprefix("file://"))
+        self.connect()
 
-    def list(self, folder: str) -> set[str]:
-        """Return the names of the objects in ``folder``, with it."""
+    def connect(self) -> None:
+        """Make the connection to a remote storage, anew in a forked process."""
+        if self.local:
+            return
+        options = {**(self._options or {}), "skip_instance_cache": True}
+        self._fs, root = file_system(self._location, options)
+        self._root = root.rstrip("/")
+        protocols = {self._fs.protocol} if isinstance(self._fs.protocol, str) else set(self._fs.protocol)
+        self._conditional = bool(protocols & _CONDITIONAL)
+        # Both read a file by parts of 50 MB, S3 ten at once.
+        self._parts = {"chunksize": 2**24, "max_concurrency": 4} if protocols & {"s3", "s3a", "gs", "gcs"} else {}
+
+    def is_conditional(self, name: str, content: bytes) -> bool:
+        """Return whether the storage refuses to create an object again that exists with this content.
+
+        Some storages that speak S3's protocol ignore the condition; there the object is written as it was.
+        """
+        if self.local or not self._conditional:
+            return self.local
+        with _reported(f"write {name}"):
+            try:
+                self._retry(lambda: self._fs.pipe_file(f"{self._root}/{name}", content, mode="create"))
+            except FileExistsError:
+                return True
+        return False
+
+    def list(self, folder: str) -> dict[str, float | None]:
+        """Return the names of the objects in ``folder``, with it, and when they were written, if that is known."""
         with _reported(f"list {folder}"):
             if self.local:
-                try:
-                    names = os.listdir(Path(self._root, folder))
-                except FileNotFoundError:
-                    return set()
-                return {f"{folder}/{name}" for name in names if not name.startswith(".")}
-            place = f"{self._root}/{folder}"
+                with contextlib.suppress(FileNotFoundError), self._at(folder) as (place, prefix):
+                    names = os.listdir(place if _RELATIVE else prefix)
+                    listed: dict[str, float | None] = {}
+                    for name in names:
+                        with contextlib.suppress(FileNotFoundError):
+                            status = os.stat(prefix + name, dir_fd=place, follow_symlinks=False)
+                            if not (stat.S_ISDIR(status.st_mode) or name.startswith(".")):
+                                listed[f"{folder}/{name}"] = status.st_mtime
+                    return listed
+                return {}
             try:
-                paths = self._retry(lambda: self._fs.ls(place, detail=False, refresh=True))
+                entries = self._retry(lambda: self._fs.ls(f"{self._root}/{folder}", detail=True, refresh=True))
             except FileNotFoundError:
-                return set()
-            return {f"{folder}/{path.rstrip('/').rpartition('/')[2]}" for path in paths} - {f"{folder}/"}
+                return {}
+            files = (entry for entry in entries if entry["type"] != "directory")
+            return {f"{folder}/{entry['name'].rpartition('/')[2]}": _written(entry) for entry in files}
 
-    def fetch(self, name: str) -> Path:
-        """Return the path of a local copy of an object; it stays ciphertext.
+    def read(self, name: str, most: int) -> bytes:
+        """Return the content of a small object.
 
         Raises:
             FileNotFoundError: there is no such object.
+            StoreError: it is larger than ``most`` bytes.
         """
-        if self.local:
-            return Path(self._root, name)
-        target = self._cache / name
-        if not target.exists():
-            with _reported(f"fetch {name}"), atomic_path(target, mode=0o600) as temporary:
-                self._retry(lambda: self._fs.get_file(f"{self._root}/{name}", str(temporary)))
-        return target
+        with _reported(f"read {name}"):
+            if self.local:
+                with self._opened(name) as file:
+                    content = file.read(most + 1) if os.fstat(file.fileno()).st_size <= most else None
+            else:
+                path = f"{self._root}/{name}"
+                if self._retry(lambda: self._fs.info(path))["size"] > most:
+                    content = None
+                else:
+                    content = bytes(self._retry(lambda: self._fs.cat_file(path)))
+        if content is None or len(content) > most:
+            raise StoreError(f"{name} is larger than an object of its kind can be.", code="E-INDEX-STORAGE")
+        return content
+
+    def open(self, stored: StoredObject, *, fresh: bool = False) -> PositionedFile:
+        """Return an object of the chain, compared with its digest; of a remote one a local copy, which is ciphertext.
+
+        Args:
+            fresh: fetch the copy again.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            SealingError: it has another digest.
+        """
+        for again in (fresh, True):
+            file = self.open_unknown(stored.name, expected=stored.bytes, fresh=again)
+            with _reported(f"read {stored.name}"):
+                if hashlib.file_digest(file, "sha256").hexdigest() == stored.digest:
+                    file.seek(0)
+                    return file
+            file.close()
+            if again or self.local:
+                break
+        raise SealingError(
+            f"{stored.name} is not what the index wrote: it was cut, altered or exchanged. Restore it from a backup of "
+            "the storage.",
+            code="E-SEAL-OPEN",
+        )
+
+    def open_unknown(self, name: str, *, expected: int | None = None, fresh: bool = False) -> PositionedFile:
+        """Return an object without a comparison.
+
+        Raises:
+            SealingError: its size is not ``expected``.
+        """
+        with _reported(f"fetch {name}"):
+            if self.local:
+                file = self._opened(name)
+            else:
+                target = self._cache / name
+                if fresh or not target.exists():
+                    path = f"{self._root}/{name}"
+                    if expected is not None and self._retry(lambda: self._fs.info(path))["size"] != expected:
+                        raise _cut(name)
+                    with atomic_path(target, mode=0o600) as temporary:
+                        self._retry(lambda: self._fs.get_file(path, str(temporary)))
+                file = PositionedFile(os.open(target, os.O_RDONLY | _SAFE))
+        if self.local and expected not in (None, os.fstat(file.fileno()).st_size):
+            file.close()
+            raise _cut(name)
+        return file
+
+    @contextlib.contextmanager
+    def creating(self, name: str) -> Iterator[IO[bytes]]:
+        """Yield a file to write an object to; on a clean exit it is durable under ``name``.
+
+        Raises:
+            FileExistsError: the name is taken.
+            StoreError: the storage cannot be written. Whether the object exists is then unknown.
+        """
+        with _reported(f"write {name}"):
+            if not self.local:
+                with atomic_path(self._cache / name, mode=0o600) as path:
+                    with open(path, "rb+") as file:
+                        yield file
+                    self._upload(path, name)
+                if not name.startswith("segments/"):  # a segment stays as the local copy
+                    self.forget_copy(name)
+                return
+            if "/" in name and not os.path.isdir(self._root):  # no half of an index appears in its place
+                raise OSError("its folder is missing")
+            folder, _, last = name.rpartition("/")
+            make_folders(Path(self._root, folder) if not os.path.islink(Path(self._root, folder)) else Path(self._root))
+            with self._at(folder) as (place, prefix):
+                temporary = prefix + temporary_name(last)
+                descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | _SAFE, 0o600, dir_fd=place)
+                try:
+                    with os.fdopen(descriptor, "rb+", closefd=False) as file:
+                        with contextlib.suppress(OSError, AttributeError):
+                            hold(descriptor)  # until it has its name, `tidy` leaves it alone
+                        yield file
+                        file.flush()
+                        os.fsync(descriptor)
+                    self._name(temporary, prefix + last, place)
+                finally:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(temporary, dir_fd=place)
+                    os.close(descriptor)
+                sync_folder(place if _RELATIVE else Path(prefix))
+
+    def create(self, name: str, data: bytes) -> None:
+        """Create a small object; see `creating`."""
+        with self.creating(name) as file:
+            file.write(data)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; missing ones are ignored."""
+        for name in names:
+            with _reported(f"delete {name}"), contextlib.suppress(FileNotFoundError):
+                if not self.local:
+                    self._retry(functools.partial(self._fs.rm_file, f"{self._root}/{name}"))
+                    self.forget_copy(name)
+                    continue
+                folder, _, last = name.rpartition("/")
+                with self._at(folder) as (place, prefix):
+                    os.unlink(prefix + last, dir_fd=place)
 
     def forget_copy(self, name: str) -> None:
         """Delete the local copy of a remote object."""
@@ -84,81 +261,71 @@ class Storage:
                 (self._cache / name).unlink()
 
     def copies(self) -> set[str]:
-        """Return the names of the objects that have a local copy in the cache."""
-        if self.local or not self._cache.is_dir():
+        """Return the names of the segments that have a local copy."""
+        folder = self._cache / "segments"
+        if self.local or not folder.is_dir():
             return set()
-        return {
-            f"{folder.name}/{path.name}"
-            for folder in self._cache.iterdir()
-            if folder.is_dir()
-            for path in folder.iterdir()
-            if not path.name.startswith(".")
-        }
-
-    def read(self, name: str) -> bytes:
-        """Return the content of a small object.
-
-        Raises:
-            FileNotFoundError: there is no such object.
-        """
-        with _reported(f"read {name}"):
-            if self.local:
-                return Path(self._root, name).read_bytes()
-            return bytes(self._retry(lambda: self._fs.cat_file(f"{self._root}/{name}")))
-
-    @contextlib.contextmanager
-    def creating(self, name: str) -> Iterator[Path]:
-        """Yield a path to write an object to; on a clean exit it is durable under ``name``.
-
-        Raises:
-            FileExistsError: the name is taken.
-            StoreError: the storage cannot be written. Whether the object exists is then unknown.
-        """
-        target = Path(self._root if self.local else self._cache, name)
-        with _reported(f"write {name}"):
-            if self.local and "/" in name and not os.path.isdir(self._root):
-                raise OSError("its folder is missing")  # no half of an index appears in its place
-            try:
-                # A remote object is written to the cache, where a segment stays as the local copy.
-                with atomic_path(target, mode=0o600, only_new=self.local) as path:
-                    yield path
-                    if not self.local:
-                        self._upload(path, name)
-            except FileNotFoundError as error:
-                raise OSError("its folder or bucket is missing") from error
-            if not name.startswith("segments/"):
-                self.forget_copy(name)
-
-    def create(self, name: str, data: bytes) -> None:
-        """Create a small object; see `creating`."""
-        with self.creating(name) as path:
-            path.write_bytes(data)
-
-    def empty(self, name: str) -> None:
-        """Replace the content of an object by nothing; its name stays taken."""
-        with _reported(f"write {name}"):
-            if self.local:
-                os.truncate(Path(self._root, name), 0)
-            else:
-                self._retry(lambda: self._fs.pipe_file(f"{self._root}/{name}", b""))
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; missing ones are ignored."""
-        for name in names:
-            with _reported(f"delete {name}"), contextlib.suppress(FileNotFoundError):
-                if self.local:
-                    os.unlink(Path(self._root, name))
-                else:
-                    self._retry(functools.partial(self._fs.rm_file, f"{self._root}/{name}"))
-                    self.forget_copy(name)
+        return {f"segments/{path.name}" for path in folder.iterdir() if not path.name.startswith(".")}
 
     def tidy(self) -> None:
-        """Delete temporary files that killed writers left."""
+        """Delete temporary files that killed writers left; live ones are locked."""
         for folder in ("segments", "commits"):
-            place = Path(self._root if self.local else self._cache, folder)
-            with contextlib.suppress(OSError):
-                # A temporary name is a dot, the target's name, and 17 characters, see `vecveil.io`.
-                remove_left_over(*(place / name[1:-17] for name in os.listdir(place) if name.endswith(".tmp")))
+            with contextlib.suppress(OSError), self._at(folder, cached=True) as (place, prefix):
+                for name in os.listdir(place if _RELATIVE else prefix):
+                    if name.startswith(".") and name.endswith(".tmp"):
+                        with contextlib.suppress(OSError, AttributeError):
+                            descriptor = os.open(prefix + name, os.O_WRONLY | _SAFE, dir_fd=place)
+                            try:
+                                hold(descriptor, seconds=0)
+                                os.unlink(prefix + name, dir_fd=place)
+                            finally:
+                                os.close(descriptor)
+
+    # A folder --------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _at(self, folder: str, *, cached: bool = False) -> Iterator[tuple[int | None, str]]:
+        """Yield an open folder of objects for ``dir_fd``, or None and a prefix of paths where there is no such thing."""
+        root = self._root if self.local or not cached else str(self._cache)
+        if not _RELATIVE:
+            place = os.path.join(root, folder)
+            if os.path.islink(place):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            yield None, os.path.join(place, "")
+            return
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            if folder:
+                within = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _SAFE, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = within
+            yield descriptor, ""
+        finally:
+            os.close(descriptor)
+
+    def _opened(self, name: str) -> PositionedFile:
+        folder, _, last = name.rpartition("/")
+        with self._at(folder) as (place, prefix):
+            descriptor = os.open(prefix + last, os.O_RDONLY | _SAFE, dir_fd=place)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError("it is no regular file")
+        return PositionedFile(descriptor)
+
+    def _name(self, temporary: str, name: str, place: int | None) -> None:
+        """Give a file its final name, unless that is taken."""
+        try:
+            os.link(temporary, name, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=not _RELATIVE)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            with locked(Path(self._root, "index")):
+                with contextlib.suppress(FileNotFoundError):
+                    os.stat(name, dir_fd=place, follow_symlinks=False)
+                    raise FileExistsError(name) from None
+                os.rename(temporary, name, src_dir_fd=place, dst_dir_fd=place)
+
+    # Behind a URL ----------------------------------------------------------------------------------
 
     def _upload(self, path: Path, name: str) -> None:
         """Write an object, unless its name is taken, where the storage can tell.
@@ -167,25 +334,21 @@ class Storage:
             FileExistsError: the name is taken.
         """
         remote = f"{self._root}/{name}"
-        mode = {"mode": "create"} if self.conditional else {}
+        mode = {"mode": "create"} if self._conditional else {}
         try:
             self._retry(lambda: self._fs.put_file(str(path), remote, **mode, **self._parts))
         except OSError as error:
-            # A request that failed, or seemed to, may have been carried out: then the object is ours.
-            same = None if isinstance(error, PermissionError) else self._compared(path, remote)
-            if same is None:
+            if isinstance(error, PermissionError):
                 raise
+            # A request that failed, or seemed to, may have been carried out: then the object is ours.
+            try:
+                same = self._retry(lambda: self._fs.info(remote))["size"] == path.stat().st_size and (
+                    self._retry(lambda: self._fs.cat_file(remote)) == path.read_bytes()
+                )
+            except FileNotFoundError:
+                raise error from None
             if not same:
                 raise FileExistsError(name) from error
-
-    def _compared(self, path: Path, remote: str) -> bool | None:
-        """Return whether an object equals a file; None if there is no object."""
-        with temporary_beside(path, mode=0o600) as there:
-            try:
-                self._retry(lambda: self._fs.get_file(remote, str(there)))
-            except FileNotFoundError:
-                return None
-            return filecmp.cmp(path, there, shallow=False)
 
     @staticmethod
     def _retry(request: Callable[[], Any]) -> Any:
@@ -215,9 +378,19 @@ def file_system(location: str, options: Mapping[str, Any] | None = None) -> tupl
     return files, path
 
 
-def new_name() -> str:
-    """Return 128 random bits as hexadecimal digits."""
-    return secrets.token_hex(16)
+def _written(entry: Mapping[str, Any]) -> float | None:
+    """Return when a remote object was written, in seconds since 1970, if its entry says so."""
+    names = ("LastModified", "last_modified", "updated", "mtime", "created")
+    value = next((entry[name] for name in names if entry.get(name)), None)
+    return value if isinstance(value, float | int) else value.timestamp() if hasattr(value, "timestamp") else None
+
+
+def _cut(name: str) -> SealingError:
+    return SealingError(
+        f"{name} has another size than the index wrote: it was cut or exchanged. Restore it from a backup of the "
+        "storage.",
+        code="E-SEAL-OPEN",
+    )
 
 
 @contextlib.contextmanager
@@ -229,4 +402,6 @@ def _reported(doing: str) -> Iterator[None]:
         raise
     except OSError as error:
         reason = error.strerror or str(error.args[0] if error.args else type(error).__name__)
+        if error.errno in _LINK_ERRORS:
+            reason = "it is a link, a folder or a device, which an index does not write"
         raise StoreError(f"The storage of the index could not {doing}: {reason}.", code="E-INDEX-STORAGE") from error
