@@ -21,6 +21,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from io import RawIOBase
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -52,6 +53,7 @@ _SPARE = 1.25  # bytes of a row group, per bytes of as many average rows
 _LEAST_RECORD = 1024
 _PAGE_BYTES = 1 << 30  # one page a column and row group
 Positions = npt.NDArray[np.int64]
+BinaryFile = IO[bytes] | RawIOBase
 
 
 class IndexKeys(Protocol):
@@ -323,7 +325,7 @@ class Segment:
     """
 
     def __init__(
-        self, file: IO[bytes], name: str, keys: IndexKeys, *, again: Callable[[], IO[bytes]] | None = None
+        self, file: BinaryFile, name: str, keys: IndexKeys, *, again: Callable[[], BinaryFile] | None = None
     ) -> None:
         self.name, self._keys, self._again = name, keys, again
         self.unlock()
@@ -334,7 +336,7 @@ class Segment:
         """Make the lock anew, in a forked process: another thread may have held it at the fork."""
         self._lock = threading.Lock()  # a ParquetFile has one position
 
-    def _open(self, source: IO[bytes]) -> dict[str, Any]:
+    def _open(self, source: BinaryFile) -> dict[str, Any]:
         """Open the file, and return the record."""
         factory, connection, state = _factory(self._keys, self.name)
         stream = pa.PythonFile(source, "r")
@@ -499,8 +501,8 @@ class DataKeys:
             if data_key.key_id.hex() == key_id:
                 return nonce + data_key.segments.encrypt(nonce, key, name.encode())
         raise KeyFileError(
-            f"The index is written under the data key {key_id}, which this key file does not have: it is an older copy, "
-            "or the key was erased. Use the present key file.",
+            f"The index is written under the data key {key_id}, which this key file does not have: it is an older "
+            "copy, or the key was erased. Use the present key file.",
             code="E-SEAL-OPEN",
             param="key",
         )

@@ -59,8 +59,8 @@ class HeadMemory:
             return None
         except (OSError, msgspec.MsgspecError) as error:
             raise SealingError(
-                f"The file {self.path.name}, which remembers the newest commit of the index, cannot be read. Restore it "
-                "from a backup; without one, check what the storage contains and delete it.",
+                f"The file {self.path.name}, which remembers the newest commit of the index, cannot be read. Restore "
+                "it from a backup; without one, check what the storage contains and delete it.",
                 code="E-SEAL-OPEN",
                 param="trusted_state",
             ) from error

@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -308,8 +308,8 @@ class SegmentLog:
             self._conditional = self.storage.is_conditional(_MARK, self._mark.encode())
         if not self._conditional:
             raise StoreError(
-                f"The storage of {self.location} does not create an object only if it is absent, so two processes could "
-                "make one commit. Let one process write at a time, and open the index in it with exclusive=True.",
+                f"The storage of {self.location} does not create an object only if it is absent, so two processes "
+                "could make one commit. Let one process write at a time, and open the index in it with exclusive=True.",
                 code="E-INDEX-COMMIT",
             )
 
@@ -465,8 +465,8 @@ class SegmentLog:
                 self._check_encoder(chain)
                 if n is not None and chain.dimension not in (None, n):
                     raise IncompatibleError(
-                        f"The index has vectors of {chain.dimension} dimensions; these have {n}. Use the encoder of the "
-                        "index.",
+                        f"The index has vectors of {chain.dimension} dimensions; these have {n}. Use the encoder of "
+                        "the index.",
                         param="vectors",
                     )
                 n = n or chain.dimension
@@ -552,7 +552,8 @@ class SegmentLog:
             sources: set[str] = set()
             outputs: list[StoredObject] = []
             for _ in range(_ROUNDS):
-                snapshot, chain = self.refresh(), self.advance()
+                snapshot, chain = self.refresh(), self.chain  # the commit that the snapshot is of
+                assert chain is not None
                 self._check_writable()
                 if not sources <= chain.objects.keys() or any(each.name in chain.voided for each in outputs):
                     self.storage.delete(each.name for each in outputs)  # another rewrite was first

@@ -235,7 +235,7 @@ class Storage:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(temporary, dir_fd=place)
                     os.close(descriptor)
-                sync_folder(place if _RELATIVE else Path(prefix))
+                sync_folder(Path(prefix) if place is None else place)
 
     def create(self, name: str, data: bytes) -> None:
         """Create a small object; see `creating`."""
@@ -285,7 +285,7 @@ class Storage:
 
     @contextlib.contextmanager
     def _at(self, folder: str, *, cached: bool = False) -> Iterator[tuple[int | None, str]]:
-        """Yield an open folder of objects for ``dir_fd``, or None and a prefix of paths where there is no such thing."""
+        """Yield an open folder of objects for ``dir_fd``; where there is no such thing None, and a prefix of paths."""
         root = self._root if self.local or not cached else str(self._cache)
         if not _RELATIVE:
             place = os.path.join(root, folder)
@@ -381,7 +381,7 @@ def file_system(location: str, options: Mapping[str, Any] | None = None) -> tupl
 def _written(entry: Mapping[str, Any]) -> float | None:
     """Return when a remote object was written, in seconds since 1970, if its entry says so."""
     names = ("LastModified", "last_modified", "updated", "mtime", "created")
-    value = next((entry[name] for name in names if entry.get(name)), None)
+    value: Any = next((entry[name] for name in names if entry.get(name)), None)
     return value if isinstance(value, float | int) else value.timestamp() if hasattr(value, "timestamp") else None
 
 
