@@ -21,17 +21,18 @@ def opened(place: str, options: dict[str, Any], tmp_path: Path, process: str = "
 def test_of_two_commits_with_one_number_the_second_begins_again(s3_options: dict[str, Any], tmp_path: Path) -> None:
     one, two = opened("race", s3_options, tmp_path), opened("race", s3_options, tmp_path, "b")
     one.add(None, ids=list("abc"), vectors=X[:3])
+    assert two.count() == 3
     one.add(None, ids=list("def"), vectors=X[3:])
-    two.refresh()
-    write, done = two._log._write, []
+    assert two.count() == 6
+    create, done = two._log.storage.create, []
 
-    def overtaken(name: str, *rest: Any) -> str:
-        if name.startswith("commits/") and not done:
+    def overtaken(name: str, data: bytes) -> None:
+        if not done:
             done.append(name)
             one.forget(["a"])
-        return write(name, *rest)
+        create(name, data)
 
-    two._log._write = overtaken  # type: ignore[method-assign]
+    two._log.storage.create = overtaken  # type: ignore[method-assign]
     two.compact()
     assert done
     assert sorted(two.ids()) == sorted(one.ids()) == list("bcdef")
@@ -41,15 +42,16 @@ def test_a_put_that_happened_though_it_failed_is_not_a_conflict(
     s3_options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = opened("timeout", s3_options, tmp_path)
-    pipe, failures = index._log.storage._fs.pipe_file, iter([True])
+    put, names = index._log.storage._fs.put_file, list[str]()
 
-    def late(*args: Any, **kwargs: Any) -> Any:
-        pipe(*args, **kwargs)
-        if next(failures, False):
+    def late(path: str, name: str, **options: Any) -> None:
+        put(path, name, **options)
+        if name not in names:
+            names.append(name)
             raise TimeoutError
-        return None
 
-    monkeypatch.setattr(index._log.storage._fs, "pipe_file", late)
+    monkeypatch.setattr(index._log.storage._fs, "put_file", late)
     index.add(["text"], ids=["a"], vectors=X[:1])
     index.add(["text"], ids=["b"], vectors=X[:1])
+    assert len(names) == 5
     assert opened("timeout", s3_options, tmp_path, "b").count() == 2
