@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import time
 import traceback
@@ -23,11 +24,15 @@ IDS = 12
 
 
 def write(index: SealedIndex, role: str, log_file: Path, draw: random.Random) -> None:
-    """Change rows of its own and rows that the other writer changes too."""
+    """Change rows of its own and rows that the other writer changes too; a fork of it makes every fourth change."""
     with open(log_file, "a", encoding="utf-8") as said:
         while True:
             ids = draw.sample([*(f"{role}-{i}" for i in range(IDS)), *(f"shared-{i}" for i in range(IDS // 4))], 3)
             change = draw.choice(["add", "add", "add", "delete", "forget"])
+            forked = draw.random() < 0.25 and os.fork()
+            if forked:
+                assert os.waitpid(forked, 0)[1] == 0, "a fork failed"
+                continue
             serial = time.monotonic_ns()
             for state in ("begun", "done"):
                 if state == "done" and change == "add":
@@ -37,6 +42,8 @@ def write(index: SealedIndex, role: str, log_file: Path, draw: random.Random) ->
                 text = str(serial) if change == "add" else None
                 said.write(json.dumps([state, serial, time.monotonic_ns(), ids, text]) + "\n")
                 said.flush()
+            if forked == 0 and forked is not False:
+                os._exit(0)
 
 
 def read(index: SealedIndex) -> None:

@@ -40,6 +40,7 @@ COMMANDS = {
     "migrate": ("migrate", "command", "Copy a vector database to a protected one."),
     "search": ("sealed", "search_command", "Search a sealed store and rank exactly."),
     "reseal": ("sealed", "reseal_command", "Seal the rows of a store under a new key."),
+    "index": ("sealed", "index_group", "Verify a sealed index; back it up and restore it."),
     "compact": ("sealed", "compact_command", "Merge the segments of a sealed index."),
     "reencode": ("sealed", "reencode_command", "Change the encoder of a sealed index."),
     "reprotect": ("sealed", "reprotect_command", "Draw the vectors of a sealed store anew."),

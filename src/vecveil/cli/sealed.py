@@ -440,3 +440,76 @@ def reencode_command(
     note(f"{rows:,} rows of {short_name(index)} have vectors of {new.name}. Name it with --encoder in searches.")
     if as_json:
         data_json({"database": short_name(index), "encoder": new.name, "rows": rows})
+
+
+@click.group("index")
+def index_group() -> None:
+    """Verify a sealed index; back it up and restore it."""
+
+
+@index_group.command(
+    "verify",
+    epilog="""\b
+Example:
+  vecveil index verify sealed:notes/ --seal-key search.keys
+""",
+)
+@click.argument("index", metavar="sealed:PLACE")
+@shared.seal_key_option
+@shared.json_option
+def verify_index_command(index: str, seal_key: str, as_json: bool) -> None:
+    """Read every commit and every object of a sealed index, and say what its chain says of them.
+
+    A commit or an object that is missing, altered or exchanged fails, and the error names it. Nothing is changed.
+    """
+    from vecveil.search.backup import verify
+
+    with opened(index, seal_key) as one:
+        found = verify(one)
+    if as_json:
+        data_json(found.to_record())
+        return
+    data(f"{short_name(index)}: {found.commits:,} commits without a gap; head {found.head}.")
+    data(f"{found.segments:,} segments with {found.rows:,} rows and {found.bytes:,} bytes are as they were written.")
+    if found.unread:
+        data(f"The first {found.unread:,} commits are from before a renewal of the keys: their digests were compared.")
+    if found.replaced:
+        data(f"{found.replaced:,} replaced objects wait for `vecveil compact`.")
+    for name in found.others[:_SHOWN]:
+        data(f"Not of the chain: {name}")
+    if len(found.others) > _SHOWN:
+        data(f"Not of the chain: {len(found.others) - _SHOWN:,} more")
+    seen = "had seen no commit before" if found.remembered is None else f"had seen commit {found.remembered:,}"
+    note(f"This machine {seen}. Newer commits that the storage withholds from everybody cannot be known.")
+
+
+@index_group.command(
+    "copy",
+    epilog="""\b
+Examples:
+  vecveil index copy sealed:notes/ sealed:s3://backups/notes --seal-key search.keys
+  vecveil index copy sealed:s3://backups/notes sealed:restored/ --seal-key search.keys
+""",
+)
+@click.argument("index", metavar="sealed:PLACE")
+@click.argument("dest", metavar="sealed:DEST")
+@shared.seal_key_option
+@shared.json_option
+def copy_index_command(index: str, dest: str, seal_key: str, as_json: bool) -> None:
+    """Back up a sealed index, or restore one: copy its state of now, verified, to another place.
+
+    DEST is empty, or an older copy, which is brought up to date. Other programs go on reading and writing. The copy is
+    ciphertext: back up the key file apart. After an interruption the same command goes on.
+    """
+    from vecveil.search.backup import copy
+
+    place = index_place(dest)
+    if place is None:
+        raise click.UsageError("copy takes two sealed indexes: sealed:FOLDER or sealed:URL.")
+    with opened(index, seal_key) as one:
+        chain, lost = copy(one, place)
+    note(f"{short_name(dest)} is a copy of {short_name(index)} as of commit {chain.number:,}.")
+    if lost:
+        warn(f"This machine had seen {lost:,} later commits there. They are given up.")
+    if as_json:
+        data_json({"database": short_name(dest), "commits": chain.number, "head": chain.digest, "later": lost})

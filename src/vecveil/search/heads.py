@@ -38,12 +38,16 @@ class HeadMemory:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, key_file: Path | None, location: str) -> None:
-        self._required = path is not None
+        self._required, self._key_file = path is not None, key_file
         self.path = None if path is None else Path(path).expanduser()
         if self.path is None and key_file is not None:
             place = location if "://" in location else os.path.abspath(location)
             name = hashlib.sha256(place.rstrip("/").encode()).hexdigest()[:24]
             self.path = key_file.with_name(f"{key_file.name}.heads") / name
+
+    def at(self, location: str) -> HeadMemory:
+        """Return the memory of an index at another location."""
+        return HeadMemory(None, self._key_file, location)
 
     def read(self) -> Head | None:
         """Return the newest commit seen, or None.
@@ -92,14 +96,14 @@ class HeadMemory:
             code="E-INDEX-ROLLED-BACK",
         )
 
-    def note(self, chain: Chain) -> None:
-        """Remember the state, unless another process has seen a newer one."""
+    def note(self, chain: Chain, *, instead: bool = False) -> None:
+        """Remember the state, unless another process has seen a newer one; ``instead`` of that too."""
         if self.path is None:
             return
         try:
             with locked(self.path):
                 known = self.read()
-                if known is None or known.uuid != chain.mark.uuid or known.number < chain.number:
+                if instead or known is None or known.uuid != chain.mark.uuid or known.number < chain.number:
                     # No flush: after a loss of power an older commit is remembered.
                     new = self.path.with_name(f".{self.path.name}.new")
                     with contextlib.suppress(FileNotFoundError):

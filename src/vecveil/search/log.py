@@ -60,11 +60,11 @@ from vecveil.search.state import NewVectors, Snapshot, check_texts_there, hashes
 from vecveil.search.storage import Storage
 from vecveil.validation import check_positive
 
+INDEX_JSON = "index.json"
 RETAIN = 86_400.0  # seconds that a replaced object stays, for backups and readers that began before
 _OWNER = "SealedIndex"
-_MARK = "index.json"
 _NUMBER = re.compile(r"commits/([0-9]{10})")
-_NAME = re.compile(r"segments/[0-9a-f]{32}")
+SEGMENT = re.compile(r"segments/[0-9a-f]{32}")
 _MOST_APPENDS = 64  # small appends before `append` compacts
 _SEGMENT_ROWS, _SEGMENT_BYTES = 2**18, 2**28
 _PART_BYTES = 2**30  # of a column of texts in an append; Arrow counts them in 32 bits
@@ -122,7 +122,7 @@ class SegmentLog:
     ) -> None:
         self.location, self.storage, self.encoder = location, settings.open(location), encoder
         self._source, self._precision = source, precision
-        self._memory = HeadMemory(settings.trusted_state, source.file, location)
+        self.memory = HeadMemory(settings.trusted_state, source.file, location)
         self._staleness = check_positive(settings.max_staleness, owner=_OWNER, param="max_staleness", allow_zero=True)
         self.keys: IndexKeys | None = None
         self.chain: Chain | None = None
@@ -163,14 +163,16 @@ class SegmentLog:
         """Return whether there is an index, and open its keys."""
         self.check_open()
         if self.keys is None:
-            known = self._memory.read()
+            known = self.memory.read()
             try:
-                mark = check_mark(self.storage.read(_MARK, 4096), self.location)
+                mark = check_mark(self.storage.read(INDEX_JSON, 4096), self.location)
             except FileNotFoundError:
                 if known is not None:
-                    raise self._memory.lost("is gone: index.json is missing, and an index was there") from None
+                    raise self.memory.lost("is gone: index.json is missing, and an index was there") from None
+                if any(map(_NUMBER.fullmatch, self.storage.list("commits"))):
+                    raise incomplete(self.location, INDEX_JSON) from None
                 return False
-            self._memory.check(known, Chain.first(mark))
+            self.memory.check(known, Chain.first(mark))
             self.keys, self._mark = self._source.of(uuid.UUID(mark.uuid), self.location), mark
         return True
 
@@ -189,7 +191,7 @@ class SegmentLog:
             keys = self._source.new()
             mark = Mark.new(keys)
             try:
-                self.storage.create(_MARK, mark.encode())
+                self.storage.create(INDEX_JSON, mark.encode())
             except FileExistsError:
                 self._source.discard(keys)
                 self.exists()
@@ -225,16 +227,16 @@ class SegmentLog:
         Raises:
             StoreError: a commit does not follow, is missing, or is older than what this machine has seen.
         """
-        keys, known, mark = self.existing(), self._memory.read(), self._mark
+        keys, known, mark = self.existing(), self.memory.read(), self._mark
         assert mark is not None
         reading = keys if keys.reads else None
         chain = self.chain or self._start(mark, known, reading)
         number = chain.number
-        self._memory.check(known, chain)
-        while (content := self._content(chain.number + 1)) is not None:
+        self.memory.check(known, chain)
+        while (content := self.content(chain.number + 1)) is not None:
             chain = chain.follow(content, reading)
-            self._memory.check(known, chain)
-        self._memory.check(known, chain, at_head=True)
+            self.memory.check(known, chain)
+        self.memory.check(known, chain, at_head=True)
         if reading and not chain.complete:
             raise KeyFileError(
                 f"The last commits of {self.location} were written under a data key that was renewed and deleted: the "
@@ -243,7 +245,7 @@ class SegmentLog:
                 param="key",
             )
         if self.chain is None or chain.number > number:
-            self._memory.note(chain)
+            self.memory.note(chain)
         self.chain = chain
         return chain
 
@@ -251,35 +253,46 @@ class SegmentLog:
         """Return the state from which the chain is followed to its head; a reader begins before a checkpoint."""
         listed = {int(match[1]) for name in self.storage.list("commits") if (match := _NUMBER.fullmatch(name))} - {0}
         head = next(number for number in range(len(listed) + 1) if number + 1 not in listed)
+        if any(number > head for number in listed):  # a listing is not taken at one moment
+            while self.content(head + 1) is not None:
+                head += 1
         beyond = sorted(number for number in listed if number > head)
-        for number in {*beyond[:1], *beyond[-1:]}:  # a later commit, or junk that has the name of one
-            with contextlib.suppress(StoreError):
-                if keys is not None and (content := self._content(number)) is not None:
-                    with contextlib.suppress(RetiredKeyError):
-                        opened(mark, number, content, keys)
-                    raise _IncompleteError(self.location, commit_name(head + 1))
+        for number in {*beyond[:1], *beyond[-1:]}:
+            if self._is_commit(mark, number, keys):  # not junk that has the name of one
+                raise incomplete(self.location, commit_name(head + 1))
         if not head:
             return Chain.first(mark)
-        header = header_of(self._content(head, needed=True), head)
+        header = header_of(self.content(head, needed=True), head)
         start = max(min(header.checkpoint, head) - 1, 0) if keys else head - 1
         numbers = range(start + 1, head + 1)
         if not self.storage.local:
             with ThreadPoolExecutor(16) as pool:
-                self._fetched = dict(zip(numbers, pool.map(self._content, numbers), strict=True))
+                self._fetched = dict(zip(numbers, pool.map(self.content, numbers), strict=True))
         if known is None or not 0 < known.number < start:
-            return Chain.at(mark, start, header_of(self._content(start + 1, needed=True), start + 1).previous)
+            return Chain.at(mark, start, header_of(self.content(start + 1, needed=True), start + 1).previous)
         chain = Chain.at(mark, known.number, known.digest)
         for number in range(known.number + 1, start + 1):  # what was known is a part of this chain
-            chain = chain.follow(self._content(number, needed=True), None)
+            chain = chain.follow(self.content(number, needed=True), None)
         return chain
 
-    def _content(self, number: int, *, needed: bool = False) -> Any:
+    def _is_commit(self, mark: Mark, number: int, keys: IndexKeys | None) -> bool:
+        """Return whether an object is a commit of this index, as far as this process can tell."""
+        try:
+            content = self.content(number, needed=True)
+            header_of(content, number) if keys is None else opened(mark, number, content, keys)
+        except RetiredKeyError:
+            return True
+        except (StoreError, KeyFileError):
+            return False
+        return True
+
+    def content(self, number: int, *, needed: bool = False) -> Any:
         """Return the bytes of a commit, or None if there is none."""
         content = self._fetched.pop(number, None)
         with contextlib.suppress(FileNotFoundError):
             return self.storage.read(commit_name(number), MOST_BYTES) if content is None else content
         if needed:
-            raise _IncompleteError(self.location, commit_name(number))
+            raise incomplete(self.location, commit_name(number))
         return None
 
     def _published(self, chain: Chain, content: bytes) -> bool:
@@ -288,24 +301,25 @@ class SegmentLog:
         try:
             self.storage.create(name, content)
         except FileExistsError:
-            return False
+            if self.content(chain.number + 1) != content:  # a commit has a random key: equal bytes are ours
+                return False
         try:
-            before = self._content(chain.number) if chain.number else self.storage.read(_MARK, 4096)
+            before = self.content(chain.number) if chain.number else self.storage.read(INDEX_JSON, 4096)
         except FileNotFoundError:
             before = None
         if before is None or hashlib.sha256(before).hexdigest() != chain.digest:
             self.storage.delete([name])
-            raise self._memory.lost("was exchanged or made anew while this process had it open")
+            raise self.memory.lost("was exchanged or made anew while this process had it open")
         assert self.keys is not None
         self.chain = chain.follow(content, self.keys if self.keys.reads else None)
-        self._memory.note(self.chain)
+        self.memory.note(self.chain)
         return True
 
     def _check_writable(self) -> None:
         """Raise for a storage in which two processes could create one commit, unless ``exclusive`` is set."""
         if self._conditional is None:
             assert self._mark is not None
-            self._conditional = self.storage.is_conditional(_MARK, self._mark.encode())
+            self._conditional = self.storage.is_conditional(INDEX_JSON, self._mark.encode())
         if not self._conditional:
             raise StoreError(
                 f"The storage of {self.location} does not create an object only if it is absent, so two processes "
@@ -316,12 +330,14 @@ class SegmentLog:
     def _check_encoder(self, chain: Chain) -> None:
         """Raise if this process has another encoder than the index, or vectors from before it was encoded again."""
         own = None if self.encoder is None else self.encoder.model_fingerprint
-        label = f"{chain.encoder_name or 'its encoder'} (fingerprint {str(chain.encoder)[:12]})"
+        label = "another encoder"  # for a process that cannot read its name
+        if chain.encoder is not None:
+            label = f"the encoder {chain.encoder_name} (fingerprint {chain.encoder[:12]})"
         if own is not None and chain.encoder_tag not in (None, encoder_tag(chain.mark, own)):
             assert self.encoder is not None
             raise _other_encoder(
-                f"The index has the encoder {label}, not {self.encoder.name}. Open it with that encoder, or encode it "
-                "again with index.reencode(encoder)."
+                f"The index has {label}, not {self.encoder.name}. Open it with that encoder, or encode it again with "
+                "index.reencode(encoder)."
             )
         if own is None and self._epoch not in (None, chain.epoch):
             raise _other_encoder(
@@ -364,6 +380,13 @@ class SegmentLog:
 
     def _refresh(self) -> None:
         """Bring the snapshot to the head of the chain; the lock is held."""
+        if not self.existing().reads:
+            raise KeyFileError(
+                f"{_OWNER}: the key provider wraps keys and does not unwrap them: this process adds and deletes rows, "
+                "and does nothing else.",
+                code="E-SEAL-OPEN",
+                param="key",
+            )
         began = time.monotonic()
         before = self.snapshot or Snapshot({}, {}, {})
         while True:
@@ -378,10 +401,10 @@ class SegmentLog:
                 }
                 break
             except (FileNotFoundError, SealingError, RetiredKeyError) as error:
-                if self._content(chain.number + 1) is None:  # otherwise the object may have been replaced meanwhile
+                if self.content(chain.number + 1) is None:  # otherwise the object may have been replaced meanwhile
                     if isinstance(error, FileNotFoundError):
                         name = next((name for name in wanted if name in str(error)), str(error.filename or error))
-                        raise _IncompleteError(self.location, name) from error
+                        raise incomplete(self.location, name) from error
                     raise
         keep = [name for name in before.parts if name in chain.objects]
         # Others may share the folder of copies: what they load is left alone.
@@ -585,8 +608,8 @@ class SegmentLog:
                         raise
                     continue
                 if self._published(chain, content):
-                    if self._content(chain.number + 1) != content:
-                        raise _IncompleteError(self.location, commit_name(chain.number + 1))
+                    if self.content(chain.number + 1) != content:
+                        raise incomplete(self.location, commit_name(chain.number + 1))
                     if vectors is not None:
                         self.encoder = vectors.encoder
                     self._refresh()
@@ -611,7 +634,7 @@ class SegmentLog:
         old = (
             name
             for name, at in listed.items()
-            if name not in known and _NAME.fullmatch(name) and (not least or (at and time.time() - at >= least))
+            if name not in known and SEGMENT.fullmatch(name) and (not least or (at and time.time() - at >= least))
         )
         return sorted(old)[:_MOST_VOIDS]
 
@@ -718,7 +741,7 @@ class SegmentLog:
 
     def _load_vectors(self, vectors: NewVectors) -> list[str]:
         """Take over the vectors that an interrupted re-encoding with the same encoder has left; return the objects."""
-        keys, chain, names = self.existing(), self.advance(), []
+        keys, chain, names = self.existing(), self.advance(), list[str]()
         tag = encoder_tag(chain.mark, str(vectors.encoder.model_fingerprint))
         for name in self._unknown(chain, self.storage.list("segments"), (), 0):
             with contextlib.suppress(FileNotFoundError, StoreError, SealingError, KeyFileError):
@@ -794,15 +817,13 @@ class SegmentLog:
                 start = end
 
 
-class _IncompleteError(StoreError):
-    """An object that the chain names is missing."""
-
-    def __init__(self, location: str, name: str = "") -> None:
-        super().__init__(
-            f"The index at {location} is incomplete: {name} is missing. The storage withholds it, or it was deleted. "
-            "Restore it from a backup of the storage.",
-            code="E-INDEX-INCOMPLETE",
-        )
+def incomplete(location: str, name: str) -> StoreError:
+    """Return the error of an object that the chain names and the storage does not have."""
+    return StoreError(
+        f"The index at {location} is incomplete: {name} is missing. The storage withholds it, or it was deleted. "
+        "Restore it from a backup of the storage.",
+        code="E-INDEX-INCOMPLETE",
+    )
 
 
 def _other_encoder(sentence: str, param: str = "encoder") -> IncompatibleError:

@@ -141,12 +141,9 @@ class Storage:
             if self.local:
                 with self._opened(name) as file:
                     content = file.read(most + 1) if os.fstat(file.fileno()).st_size <= most else None
-            else:
+            else:  # one request, which bounds what is read
                 path = f"{self._root}/{name}"
-                if self._retry(lambda: self._fs.info(path))["size"] > most:
-                    content = None
-                else:
-                    content = bytes(self._retry(lambda: self._fs.cat_file(path)))
+                content = bytes(self._retry(lambda: self._fs.cat_file(path, start=0, end=most + 1)))
         if content is None or len(content) > most:
             raise StoreError(f"{name} is larger than an object of its kind can be.", code="E-INDEX-STORAGE")
         return content
@@ -189,6 +186,7 @@ class Storage:
                 target = self._cache / name
                 if fresh or not target.exists():
                     path = f"{self._root}/{name}"
+                    self._fs.invalidate_cache()  # a listing from before answers `info`
                     if expected is not None and self._retry(lambda: self._fs.info(path))["size"] != expected:
                         raise _cut(name)
                     with atomic_path(target, mode=0o600) as temporary:
@@ -316,6 +314,9 @@ class Storage:
         """Give a file its final name, unless that is taken."""
         try:
             os.link(temporary, name, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=not _RELATIVE)
+        except FileExistsError:  # over NFS also where the answer to a first request was lost
+            if os.stat(temporary, dir_fd=place).st_nlink != 2:
+                raise
         except OSError as error:
             if error.errno not in NO_LINKS:
                 raise
@@ -342,11 +343,11 @@ class Storage:
                 raise
             # A request that failed, or seemed to, may have been carried out: then the object is ours.
             try:
-                same = self._retry(lambda: self._fs.info(remote))["size"] == path.stat().st_size and (
-                    self._retry(lambda: self._fs.cat_file(remote)) == path.read_bytes()
-                )
+                same = self.read(name, path.stat().st_size) == path.read_bytes()
             except FileNotFoundError:
                 raise error from None
+            except StoreError:  # a larger one
+                same = False
             if not same:
                 raise FileExistsError(name) from error
 

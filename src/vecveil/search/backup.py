@@ -1,0 +1,165 @@
+"""Verify the chain and the objects of a sealed index, and copy an index as of one commit to another storage."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vecveil.errors import StoreError
+from vecveil.runtime import progress
+from vecveil.sealing.segments import Segment
+from vecveil.search.chain import MOST_BYTES, Chain, commit_name
+from vecveil.search.log import INDEX_JSON, SEGMENT, SegmentLog, StorageSettings, incomplete
+from vecveil.search.sealed_index import SealedIndex
+from vecveil.search.storage import Storage
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What the chain says of a storage; every live object and every commit was read.
+
+    Attributes:
+        index: UUID of the index.
+        commits: number of commits, which follow each other without a gap.
+        head: digest of the last one; who has noted it elsewhere can compare it.
+        unread: commits from before a renewal of the keys, of which the digests alone were compared.
+        segments, rows, bytes: live objects, their rows (older versions and deletions among them), and their size.
+        replaced: objects that are no longer part of the index and wait for `compact`.
+        others: names that the chain does not name: unfinished writes, or objects that are not of the index.
+        remembered: commit that this machine had seen before, or None.
+    """
+
+    index: str
+    commits: int
+    head: str
+    unread: int
+    segments: int
+    rows: int
+    bytes: int
+    replaced: int
+    others: tuple[str, ...]
+    remembered: int | None
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return asdict(self)
+
+
+def verify(index: SealedIndex, *, show_progress: bool | None = None) -> Verification:
+    """Read every commit and every live object of an index, and compare them with the chain.
+
+    Raises:
+        StoreError: a commit or an object is missing, or does not follow.
+        SealingError: an object does not open.
+    """
+    log = index._log
+    known, head = log.memory.read(), log.advance()
+    mark, keys = head.mark, log.existing()
+    chain, unread = Chain.first(mark), 0
+    numbers = range(1, head.number + 1)
+    for number in progress(numbers, "Commits", show=show_progress, unit="commit"):
+        chain = chain.follow(log.content(number, needed=True), keys)
+        unread += not chain.complete
+    if (chain.digest, dict(chain.objects)) != (head.digest, dict(head.objects)):
+        raise StoreError("The storage changed its commits during the verification.", code="E-INDEX-CHAIN")
+    for stored in progress(list(head.objects.values()), "Segments", show=show_progress, unit="segment"):
+        try:
+            file = log.storage.open(stored, fresh=True)
+        except FileNotFoundError:
+            raise incomplete(index.location, stored.name) from None
+        segment = Segment(file, stored.name, keys)
+        for _ in segment.columns(segment.names):
+            pass
+        segment.close()
+    listed = {*log.storage.list("segments"), *log.storage.list("commits")}
+    named = {*head.objects, *head.replaced, *map(commit_name, numbers)}
+    return Verification(
+        mark.uuid,
+        head.number,
+        head.digest,
+        unread,
+        len(head.objects),
+        sum(each.rows for each in head.objects.values()),
+        sum(each.bytes for each in head.objects.values()),
+        len(head.replaced.keys() & listed),
+        tuple(sorted(listed - named)),
+        None if known is None else known.number,
+    )
+
+
+def copy(
+    index: SealedIndex,
+    location: str,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    show_progress: bool | None = None,
+) -> tuple[Chain, int]:
+    """Make the folder or URL ``location`` a copy of the index as of its last commit.
+
+    The copy is ciphertext; the key file has to be backed up apart. Others may write to the index meanwhile. A repeated
+    call brings the copy up to date, and deletes there what the commit no longer names; after an interruption it goes
+    on. Objects are compared with their digests on both sides.
+
+    Returns:
+        The state that was copied, and how many commits more this machine had seen at ``location``: they are given up.
+
+    Raises:
+        StoreError: ``location`` has another index, or commits that the index lacks.
+    """
+    log = index._log
+    dest = StorageSettings(storage_options=storage_options).open(location)
+    while True:
+        chain = log.advance()
+        try:
+            _copied(log, chain, dest, show_progress)
+            break
+        except FileNotFoundError as error:
+            if log.advance().number == chain.number:  # otherwise a rewrite has just deleted what it replaced
+                raise incomplete(index.location, str(error)) from None
+    dest.delete(filter(SEGMENT.fullmatch, dest.list("segments").keys() - chain.objects.keys()))
+    memory = log.memory.at(location)
+    known = memory.read()
+    memory.note(chain, instead=True)
+    return chain, max(0, known.number - chain.number) if known and known.uuid == chain.mark.uuid else 0
+
+
+def _copied(log: SegmentLog, chain: Chain, dest: Storage, show: bool | None) -> None:
+    numbers = range(1, chain.number + 1)
+    there = dest.list("commits").keys()
+    if beyond := sorted(there - set(map(commit_name, numbers))):
+        raise _diverged(f"has {beyond[-1]}, which the index lacks")
+    mark = chain.mark.encode()
+    try:
+        if dest.read(INDEX_JSON, len(mark)) != mark:
+            raise _diverged("contains another index")
+    except FileNotFoundError:
+        if there:
+            raise _diverged("has commits without an index.json") from None
+    segments = dest.list("segments")
+    for stored in progress(list(chain.objects.values()), "Segments", show=show, unit="segment"):
+        if stored.name not in segments:
+            with log.storage.open(stored) as file, dest.creating(stored.name) as out:
+                while block := file.read(1 << 20):
+                    out.write(block)
+        dest.forget_copy(stored.name)
+        dest.open(stored).close()
+        dest.forget_copy(stored.name)
+    for number in progress(numbers, "Commits", show=show, unit="commit"):
+        name, content = commit_name(number), log.content(number, needed=True)
+        if name not in there:
+            dest.create(name, content)
+        elif hashlib.sha256(dest.read(name, MOST_BYTES)).digest() != hashlib.sha256(content).digest():
+            raise _diverged(f"has another {name}")
+    with contextlib.suppress(FileExistsError):
+        dest.create(INDEX_JSON, mark)  # last: before, the place counts as empty
+
+
+def _diverged(problem: str) -> StoreError:
+    return StoreError(
+        f"The destination {problem}. A copy undoes no commits: name an empty place, or an older copy of this index.",
+        code="E-INDEX-CHAIN",
+        param="dest",
+    )
