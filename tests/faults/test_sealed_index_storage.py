@@ -7,21 +7,35 @@ import errno
 import itertools
 import os
 import random
+import shutil
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from harness.errors import raises
 from harness.faults import MOMENTS, seed
-from vecveil import io
 from vecveil.errors import KeyFileError, StoreError
 from vecveil.randomness import NoiseKeys
+from vecveil.sealing.keystore import MasterKeys
 from vecveil.search import SealedIndex, log
 
 ROWS = {name: f"text {name}" for name in "abc"}
+CHANGES: dict[str, Callable[[SealedIndex], Any]] = {
+    "add": lambda index: add(index, "a"),
+    "compact": lambda index: index.compact(retain=0),
+    "forget": lambda index: index.forget(["x"]),
+    "reseal": lambda index: index.reseal(),
+}
+CALLS = {**CHANGES, "search": lambda index: index.search(np.ones(4))}
 
 
 @pytest.fixture
@@ -32,20 +46,26 @@ def keys(tmp_path: Path) -> Path:
 
 
 class Remote:
-    """A file system of fsspec, of which ``before`` and ``after`` see each request and may fail it."""
+    """A file system of fsspec, of which ``before`` and ``after`` see each request and may fail it.
+
+    Attributes:
+        conditional: whether it creates an object only if that is absent.
+    """
 
     def __init__(self, files: Any) -> None:
-        self._files = files
+        self._files, self.conditional = files, True
         self.before: Callable[[str, str], None] = lambda request, name: None
         self.after: Callable[[str, str], None] = lambda request, name: None
 
     def __getattr__(self, request: str) -> Any:
         function = getattr(self._files, request)
-        if request not in ("put_file", "get_file", "cat_file", "pipe_file", "rm_file", "ls"):
+        if request not in ("put_file", "get_file", "cat_file", "info", "pipe_file", "rm_file", "ls"):
             return function
 
         def asked(*args: Any, **options: Any) -> Any:
             name = args[1] if request == "put_file" else args[0]
+            if not self.conditional:
+                options.pop("mode", None)
             self.before(request, name)
             answer = function(*args, **options)
             self.after(request, name)
@@ -116,7 +136,7 @@ def test_a_write_that_fails_or_seems_to(remote: Callable[..., SealedIndex], mome
         index = remote(place=f"{number}")
         files, fail = index._log.storage._fs, Failing(number, attempts)
         setattr(files, moment, fail)
-        if (moment, attempts) == ("before", "always") and number <= 8:
+        if (moment, attempts) == ("before", "always") and number <= 11:
             with raises("E-INDEX-STORAGE"):
                 work(index)
             setattr(files, moment, lambda request, name: None)
@@ -125,64 +145,85 @@ def test_a_write_that_fails_or_seems_to(remote: Callable[..., SealedIndex], mome
         assert rows(index) == rows(remote(place=f"{number}")) == ROWS
         if len(fail.names) < number:
             break
-    assert number > 8
+    assert number == 12, "index.json, and two objects for each of five changes"
 
 
-@pytest.mark.parametrize("stale", ["new objects", "deleted objects", "commits", "all"])
+@pytest.mark.parametrize("stale", ["new objects", "deleted objects", "commits", "some commits", "all"])
 def test_a_storage_that_lists_late(remote: Callable[..., SealedIndex], stale: str) -> None:
-    """Of each two listings one is old: what a process wrote it sees at once, and nothing is lost or doubled."""
+    """Of each two listings one is old or has a hole: nothing is lost, doubled, or said to be missing."""
     one, two = remote(), remote()
     add(one, *"abx")
-    for index in (one, two):
-        index.refresh()
+
+    def late(index: SealedIndex) -> SealedIndex:
         listed, real, calls = {}, index._log.storage.list, itertools.count()  # type: ignore[var-annotated]
 
-        def late(folder: str, real: Any = real, listed: Any = listed, calls: Any = calls) -> set[str]:
+        def listing(folder: str) -> dict[str, float | None]:
             now = real(folder)
             before = listed.get(folder, now)
             if next(calls) % 4 >= 2:
                 listed[folder] = now
                 return now
             if folder == "commits":
+                if stale == "some commits":
+                    return {name: at for name, at in now.items() if name != sorted(now)[-2]}
                 return before if stale in ("commits", "all") else now
-            return {"new objects": before & now, "deleted objects": before | now, "all": before}.get(stale, now)
+            shown = {"new objects": before.keys() & now.keys(), "deleted objects": before | now, "all": before}
+            return {name: 0.0 for name in shown.get(stale, now)}
 
-        index._log.storage.list = late  # type: ignore[method-assign]
+        index._log.storage.list = listing  # type: ignore[method-assign]
+        return index
+
+    late(one), late(two)
     for turn in range(4):
         for index, other in ((one, two), (two, one)):
             add(index, "c", f"{turn}")
             assert {"c", f"{turn}"} <= rows(index).keys()
             index.delete([f"{turn}"])
-            index.compact()
+            index.compact(retain=0)
             assert f"{turn}" not in rows(index)
             index.forget(["x"]) if turn == 2 else None
             other.refresh()
+            assert rows(late(remote())) == rows(index)
     assert rows(one) == rows(two) == rows(remote()) == ROWS
 
 
-def test_a_commit_that_was_made_keeps_its_segments(remote: Callable[..., SealedIndex]) -> None:
-    """A process takes its own commit for that of another: what it names stays."""
-    index = remote()
-    add(index, "a", "b")
-    add(index, "c")
+@pytest.mark.parametrize("place", ["folder", "memory"])
+def test_a_commit_that_was_made_keeps_its_segments(
+    remote: Callable[..., SealedIndex], tmp_path: Path, keys: Path, place: str
+) -> None:
+    """A process is told that the name of its commit is taken: it is, by this commit."""
+    index = remote() if place == "memory" else SealedIndex(tmp_path / "notes", keys, max_staleness=0)
     storage = index._log.storage
     real = storage.creating
 
-    def taken(name: str) -> Any:
-        if name.startswith("commits/"):
-            storage.creating = real  # type: ignore[method-assign]
-            return twice(name)
-        return real(name)
-
     @contextlib.contextmanager
-    def twice(name: str) -> Iterator[Path]:
-        with real(name) as path:
-            yield path
-        raise FileExistsError(name)
+    def twice(name: str) -> Iterator[Any]:
+        with real(name) as file:
+            yield file
+        if name.startswith("commits/"):
+            raise FileExistsError(name)
 
-    storage.creating = taken  # type: ignore[method-assign]
-    index.compact()
-    assert rows(index) == rows(remote()) == ROWS
+    storage.creating = twice  # type: ignore[method-assign]
+    work(index)
+    storage.creating = real  # type: ignore[method-assign]
+    assert rows(index) == ROWS
+    index.refresh(afresh=True)
+    assert rows(index) == ROWS
+
+
+def test_a_storage_that_ignores_the_condition_needs_exclusive(remote: Callable[..., SealedIndex]) -> None:
+    add(remote(), *"abc")
+    index, alone = remote(), remote(exclusive=True)
+    for each in (index, alone):
+        each._log.storage._fs.conditional = False
+    before = index._log.advance().number
+    for change in CHANGES.values():
+        with raises("E-INDEX-COMMIT") as caught:
+            change(index)
+        assert "exclusive=True" in str(caught.value)
+    assert (index._log.advance().number, rows(index)) == (before, ROWS)
+    work(alone)
+    assert rows(alone) == rows(index) == ROWS
 
 
 # Local copies ------------------------------------------------------------------------------------
@@ -199,7 +240,7 @@ def test_damaged_copies_are_fetched_again(
     add(index, "c")
     add(other, "a")
     other.refresh()
-    copies = sorted((tmp_path / "shared").rglob("*.parquet"))
+    copies = sorted((tmp_path / "shared").rglob("segments/[!.]*"))
     assert len(copies) == 3
     contents = [path.read_bytes() for path in copies]
     for path, content, foreign in zip(copies, contents, [*contents[1:], contents[0]], strict=True):
@@ -233,7 +274,7 @@ def test_what_is_verified_is_what_the_storage_holds(remote: Callable[..., Sealed
     files = index._log.storage._fs
 
     def damage(request: str, name: str) -> None:
-        if request == "put_file" and "/segments/c" in name:
+        if request == "put_file" and "/segments/" in name:
             content = files._files.cat_file(name)
             files._files.pipe_file(name, bytes(1000) + content[1000:])
 
@@ -243,8 +284,9 @@ def test_what_is_verified_is_what_the_storage_holds(remote: Callable[..., Sealed
     with raises("E-SEAL-OPEN"):
         index.reseal()
     files.after = lambda request, name: None
+    before = index._log.advance().objects.keys()
     add(index, "d")
-    (name,) = [name for name in index._log.storage.list("segments") if index._log._writer in name][-1:]
+    (name,) = index._log.advance().objects.keys() - before
     assert rows(index) == rows(remote()) == {**ROWS, "d": "text d"}
     files._files.pipe_file(f"{index._log.storage._root}/{name}", b"damaged in the storage")
     index.refresh()
@@ -258,40 +300,39 @@ def test_what_is_verified_is_what_the_storage_holds(remote: Callable[..., Sealed
 
 def paused(index: SealedIndex, where: str, meanwhile: Callable[[], Any]) -> None:
     """Let ``meanwhile`` happen once, right before ``index`` writes an object whose name starts with ``where``."""
-    real = index._log._write
+    storage = index._log.storage
+    real = storage.creating
 
-    def write(name: str, *rest: Any) -> str:
+    def creating(name: str) -> Any:
         if name.startswith(where):
-            index._log._write = real  # type: ignore[method-assign]
+            storage.creating = real  # type: ignore[method-assign]
             meanwhile()
-        return real(name, *rest)
+        return real(name)
 
-    index._log._write = write  # type: ignore[method-assign]
+    storage.creating = creating  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("only_adds", [False, True])
+@pytest.mark.parametrize("where", ["segments/", "commits/"])
 def test_a_writer_that_sleeps_longer_than_a_deletion_is_kept(
-    remote: Callable[..., SealedIndex], only_adds: bool
+    remote: Callable[..., SealedIndex], where: str, only_adds: bool
 ) -> None:
-    """A row that was seen deleted after its `add` had returned does not come back when the deletion is dropped."""
+    """What it wrote last is what counts, though the deletion is dropped and its object was declared void."""
     one, slow = remote(), remote()
     add(one, "a", "b", "x")
     slow.count() if not only_adds else None
 
-    def commits(number: int) -> None:
-        for _ in range(number):
-            add(one, "c")
-            one.compact()
-
     def meanwhile() -> None:
         add(one, "x", text="newer")
         one.delete(["x"])
-        commits(log._GRACE)
+        add(one, "c")
+        one.compact(retain=0)
+        one.forget(["nobody"])
 
-    paused(slow, "segments/0", meanwhile)
+    paused(slow, where, meanwhile)
     add(slow, "x", text="slow")
     seen = rows(one)
-    commits(log._GRACE + 2)
+    one.compact(retain=0)
     assert rows(one) == rows(remote()) == seen == {**ROWS, "x": "slow x"}
 
 
@@ -302,9 +343,8 @@ def test_a_compaction_that_sleeps_loses_to_those_that_did_not(remote: Callable[.
 
     def meanwhile() -> None:
         one.forget(["x"])
-        for _ in range(log._GRACE + 2):
-            add(one, "c")
-            one.compact()
+        add(one, "c")
+        one.compact(retain=0)
         one.reseal()
 
     paused(slow, "commits/", meanwhile)
@@ -312,20 +352,92 @@ def test_a_compaction_that_sleeps_loses_to_those_that_did_not(remote: Callable[.
     assert rows(slow) == rows(one) == rows(remote()) == ROWS
 
 
+@pytest.mark.parametrize("began", ["before", "meanwhile"])
+def test_a_killed_compaction_leaves_nothing_that_was_forgotten(remote: Callable[..., SealedIndex], began: str) -> None:
+    """It was killed right before its commit, while another process forgets a row that it had merged."""
+    one, slow = remote(), remote()
+    add(one, "a", "b", "x")
+    add(one, "c")
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    def compact() -> None:
+        paused(slow, "commits/", killed)
+        with pytest.raises(KeyboardInterrupt):
+            slow.compact()
+        assert len(one._log.storage.list("segments")) > len(one._log.advance().objects)
+
+    compact() if began == "before" else paused(one, "commits/", compact)
+    one.forget(["x"])
+    assert one._log.storage.list("segments").keys() == one._log.advance().objects.keys()
+    assert rows(remote()) == rows(slow) == ROWS
+
+
 def test_a_reader_that_sleeps_sees_the_state_of_now(remote: Callable[..., SealedIndex]) -> None:
     one, slow = remote(), remote()
     add(one, "a", "b", "x")
     assert rows(slow).keys() == {"a", "b", "x"}
     one.delete(["x"])
-    add(one, "c")
-    one.compact()
-    one.refresh()
-    for _ in range(log._GRACE + 2):
+    for _ in range(40):  # past a checkpoint
         add(one, "c")
-        one.compact()
+        one.compact(retain=0)
     assert rows(slow) == ROWS
     add(slow, "d")
     assert rows(slow) == rows(one) == {**ROWS, "d": "text d"}
+
+
+@pytest.mark.parametrize("afresh", [False, True])
+def test_commits_during_a_load_are_no_error(remote: Callable[..., SealedIndex], afresh: bool) -> None:
+    """Each of the first loads finds that a compaction has replaced and deleted what it wanted."""
+    one, slow = remote(), remote()
+    add(one, *"abc")
+    compactions = iter(range(5))
+
+    def overtaken(request: str, name: str) -> None:
+        if request == "get_file" and next(compactions, None) is not None:
+            one.forget(["a"])
+            add(one, "a")
+
+    slow._log.storage._fs.before = overtaken
+    slow.refresh(afresh=afresh)
+    assert next(compactions, None) is None
+    assert rows(slow) == ROWS
+
+
+def test_readers_stop_answering_while_the_storage_fails(
+    remote: Callable[..., SealedIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread waits for the storage; others answer from the earlier state for 10 s, and then wait for it too."""
+    index = remote()
+    index._log._staleness = 2.0
+    add(index, *"abc")
+    clock, asked, fail = [0.0], threading.Event(), threading.Event()
+    monkeypatch.setattr(log, "time", SimpleNamespace(monotonic=lambda: clock[-1], time=time.time))
+    index.refresh()
+
+    def hanging(request: str, name: str) -> None:
+        asked.set()
+        fail.wait()
+        raise ConnectionError
+
+    index._log.storage._fs.before = hanging
+    with ThreadPoolExecutor(2) as pool:
+        clock.append(2.1)
+        first = pool.submit(index.count)
+        asked.wait()
+        assert index.count() == 3
+        clock.append(11.9)
+        assert index.count() == 3
+        clock.append(12.1)
+        second = pool.submit(index.count)
+        fail.set()
+        for thread in (first, second):
+            with raises("E-INDEX-STORAGE"):
+                thread.result()
+    for _ in range(2):
+        with raises("E-INDEX-STORAGE"):
+            index.count()
 
 
 def test_a_renewal_that_sleeps_keeps_the_key_of_what_it_verified(remote: Callable[..., SealedIndex]) -> None:
@@ -357,7 +469,7 @@ def test_a_delete_whose_first_look_is_overtaken_is_written(remote: Callable[...,
 
     def overtaken(folder: str) -> set[str]:
         names = list_(folder)
-        if next(calls) == 1:
+        if next(calls) == 0:
             getattr(one, meanwhile)()
             add(one, "a")
             one.compact()
@@ -365,35 +477,275 @@ def test_a_delete_whose_first_look_is_overtaken_is_written(remote: Callable[...,
 
     two._log.storage.list = overtaken  # type: ignore[method-assign]
     two.delete(["x"])
+    assert next(calls) >= 1
     assert rows(one) == rows(remote()) == ROWS
+
+
+# A hostile folder --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(tmp_path: Path, keys: Path) -> Path:
+    """A folder with an index of five commits, a live object and replaced ones."""
+    index = opened(tmp_path / "notes", keys)
+    add(index, "a", "b", "x")
+    add(index, "c")
+    index.delete(["x"])
+    index.compact()
+    add(index, "c")
+    return tmp_path / "notes"
+
+
+def opened(place: Path, keys: Path, **options: Any) -> SealedIndex:
+    return SealedIndex(place, keys, max_staleness=0, **options)
+
+
+def fresh(keys: Path, folder: Path) -> Path:
+    """Return a copy of a key file, beside which nothing is remembered."""
+    folder.mkdir()
+    return Path(shutil.copy(keys, folder))
+
+
+def live(place: Path, keys: Path) -> str:
+    """Return the name of the newest object."""
+    return list(opened(place, keys)._log.advance().objects)[-1]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+COMMITS = [f"commits/{number:010d}" for number in range(1, 6)]
+
+
+@pytest.mark.parametrize(
+    ("gone", "remembers", "code"),
+    [
+        ("index.json", True, "E-INDEX-ROLLED-BACK"),
+        *((name, True, "E-INDEX-INCOMPLETE") for name in (COMMITS[0], COMMITS[2])),
+        (COMMITS[4], True, "E-INDEX-ROLLED-BACK"),
+        *((name, False, "E-INDEX-INCOMPLETE") for name in ("index.json", *COMMITS[:4], "segments")),
+    ],
+)
+def test_a_withheld_object_is_named_and_nothing_is_deleted(
+    tmp_path: Path, keys: Path, place: Path, gone: str, remembers: bool, code: str
+) -> None:
+    key = keys if remembers else fresh(keys, tmp_path / "elsewhere")
+    gone = live(place, keys) if gone == "segments" else gone
+    (place / gone).rename(tmp_path / "withheld")
+    before = contents(place)
+    for name, call in CALLS.items():
+        if gone.startswith("segments/") and name == "add":  # which loads none
+            continue
+        for create in (True, False):
+            with raises(code) as caught:
+                call(opened(place, key, create=create))
+            assert gone in str(caught.value) or "shows 4 commits, and 5 were there" in str(caught.value)
+        assert contents(place) == before, name
+    (tmp_path / "withheld").rename(place / gone)
+    assert rows(opened(place, key)) == ROWS
+
+
+def test_a_writer_that_cannot_read_notices_a_withheld_commit(tmp_path: Path, keys: Path) -> None:
+    wraps = type("OnlyWraps", (), {"wrap": MasterKeys(NoiseKeys.from_file(keys)).wrap})()
+    for name in "abc":
+        add(SealedIndex(tmp_path / "notes", wraps), name)
+    Path(tmp_path, "notes", COMMITS[1]).rename(tmp_path / "withheld")
+    with raises("E-INDEX-INCOMPLETE"):
+        add(SealedIndex(tmp_path / "notes", wraps), "d")
+    (tmp_path / "withheld").rename(tmp_path / "notes" / COMMITS[1])
+    assert rows(opened(tmp_path / "notes", MasterKeys(NoiseKeys.from_file(keys)))) == ROWS
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_junk_names_lock_nobody_out(tmp_path: Path, keys: Path, place: Path, known: bool) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"not of the index")
+    numbers = ["\u0660" * 9 + "\u0669", "0000000000", "1", "9" * 10, "9" * 11, "9" * 200, "x", "0000000006.tmp"]
+    junk = [*(f"commits/{name}" for name in numbers), "segments/x", f"segments/{'0' * 32}", "commits/.a.tmp", "x"]
+    for name in junk:
+        (place / name).write_bytes(b"junk")
+        os.utime(place / name, (1, 1))
+    shutil.copy(place / COMMITS[2], place / "commits/0000000077")
+    for start in ("commits/000000005", f"segments/{'1' * 31}"):
+        Path(place, f"{start}0").mkdir()
+        os.mkfifo(place / f"{start}1")
+        Path(place, f"{start}2").symlink_to("/dev/zero")
+        Path(place, f"{start}3").symlink_to(outside)
+    (place / "segments/.b.tmp").symlink_to(outside)
+    key = keys if known else fresh(keys, tmp_path / "elsewhere")
+    encoder = type("Ones", (), {"fingerprint": "ones", "encode": lambda self, texts: np.ones((len(texts), 4))})
+    opened(place, key).reencode(encoder())
+    for call in CALLS.values():
+        call(opened(place, key))
+        assert rows(opened(place, key)) == ROWS
+    assert outside.read_bytes() == b"not of the index"
+    assert (place / "x").exists()
+
+
+def test_an_object_of_a_wrong_kind_is_named(tmp_path: Path, keys: Path, place: Path) -> None:
+    name = live(place, keys)
+    path, held = place / name, (place / name).read_bytes()
+    pq.write_table(pa.table({"id": ["a"]}), table := tmp_path / "plain.parquet")
+    plain = table.read_bytes()
+    altered = {
+        "plain": plain,
+        "plain of its size": plain[:4] + bytes(len(held) - len(plain)) + plain[4:],
+        "empty": b"",
+        "cut": held[:-100],
+        "longer": held + b"\0",
+    }
+    makes: dict[str, Callable[[], Any]] = {
+        **{kind: (lambda content=content: path.write_bytes(content)) for kind, content in altered.items()},  # type: ignore[misc]
+        "a FIFO": lambda: os.mkfifo(path),
+        "a folder": path.mkdir,
+        "/dev/zero": lambda: path.symlink_to("/dev/zero"),
+    }
+    for kind, make in makes.items():
+        path.unlink()
+        make()
+        for change, call in CALLS.items():
+            if change != "add":
+                with raises("E-SEAL-OPEN" if kind in altered else "E-INDEX-STORAGE") as caught:
+                    call(opened(place, keys))
+                assert name in str(caught.value), kind
+        path.rmdir() if path.is_dir() else path.unlink()
+        path.write_bytes(held)
+    assert rows(opened(place, keys)) == ROWS
+
+
+@pytest.mark.parametrize("what", ["index.json", "commits", "segments", COMMITS[4], "live", "replaced", "temporary"])
+def test_no_operation_follows_a_link(tmp_path: Path, keys: Path, place: Path, what: str) -> None:
+    """The storage's operator replaces an object, or a folder of objects, by a link to what is the user's."""
+    names = {"live": live(place, keys), "replaced": next(iter(opened(place, keys)._log.advance().replaced))}
+    target = place / {**names, "temporary": "segments/.a.tmp"}.get(what, what)
+    outside = tmp_path / "outside"
+    key = fresh(keys, tmp_path / "elsewhere")
+    if target.is_dir():
+        shutil.move(target, outside)
+        before = contents(outside)
+    else:
+        target.rename(tmp_path / "held") if target.exists() else None
+        outside.write_bytes(b"precious")
+    target.symlink_to(outside)
+    harmless = what in ("replaced", "temporary")
+    for name, call in CALLS.items():
+        if name != "add" or what != "live":  # which loads no segment
+            with contextlib.nullcontext() if harmless else raises("E-INDEX"):
+                call(opened(place, key))
+    assert not harmless or rows(opened(place, key)) == ROWS
+    assert contents(outside) == before if outside.is_dir() else outside.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("call", CHANGES)
+def test_hard_linked_copies_keep_their_content(tmp_path: Path, keys: Path, place: Path, call: str) -> None:
+    shutil.copytree(place, tmp_path / "snapshot", copy_function=os.link)
+    before = contents(tmp_path / "snapshot")
+    for _ in range(2):
+        CHANGES[call](opened(place, keys))
+    assert contents(tmp_path / "snapshot") == before
+    if call != "reseal":
+        assert rows(opened(tmp_path / "snapshot", keys)) == ROWS
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_storage_that_is_rolled_back_is_refused_every_time(
+    tmp_path: Path, keys: Path, place: Path, trusted: bool
+) -> None:
+    options = {"trusted_state": tmp_path / "trusted"} if trusted else {}
+    running = opened(place, keys, **options)
+    shutil.copytree(place, tmp_path / "earlier")
+    add(running, "x")
+    running.delete(["x"])
+    running.compact(retain=0)
+    shutil.rmtree(place)
+    shutil.copytree(tmp_path / "earlier", place)
+    before = contents(place)
+    again = opened(place, keys, **options)
+    for _ in range(2):
+        for call in CALLS.values():
+            for index in (again, opened(place, keys, **options)):
+                with raises("E-INDEX-ROLLED-BACK"):
+                    call(index)
+    assert rows(running) == ROWS
+    with raises("E-INDEX-ROLLED-BACK"):
+        add(running, "d")
+    assert not any(name.startswith("commits/") for name in contents(place).keys() - before.keys())
+
+
+@pytest.mark.parametrize("commits", [1, 5, 8])
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_writer_whose_folder_was_made_anew_acknowledges_nothing(
+    tmp_path: Path, keys: Path, place: Path, commits: int, remembers: bool
+) -> None:
+    running, reader = opened(place, keys), opened(place, keys)
+    assert rows(reader) == ROWS
+    shutil.rmtree(place)
+    with raises("E-INDEX-ROLLED-BACK"):
+        opened(place, keys)
+    key = keys if remembers else fresh(keys, tmp_path / "elsewhere")
+    shutil.rmtree(f"{keys}.heads")
+    for _ in range(commits):
+        add(opened(place, key), "new")
+    for change in CHANGES.values():
+        with raises("E-INDEX"):
+            change(running)
+    assert rows(opened(place, key)) == {"new": "text new"}
+    with contextlib.suppress(StoreError):
+        assert rows(reader) == ROWS
+    add(opened(place, key), "new")
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_exchanged_folders_are_noticed(tmp_path: Path, keys: Path, place: Path, trusted: bool) -> None:
+    key: Any = bytes(range(32)) if trusted else keys
+
+    def of(name: str) -> SealedIndex:
+        return opened(tmp_path / name, key, **({"trusted_state": tmp_path / f"{name} trusted"} if trusted else {}))
+
+    running = {name: of(name) for name in ("one", "two")}
+    for name, index in running.items():
+        add(index, "a", text=name)
+        index.refresh()
+    (tmp_path / "one").rename(tmp_path / "held")
+    (tmp_path / "two").rename(tmp_path / "one")
+    (tmp_path / "held").rename(tmp_path / "two")
+    for name, index in running.items():
+        with raises("E-INDEX-ROLLED-BACK"):
+            of(name)
+        with raises("E-INDEX-ROLLED-BACK"):
+            add(index, "b")
+        assert rows(index) == {"a": f"{name} a"}
 
 
 # Trusted state, disk, clock ----------------------------------------------------------------------
 
 
 def test_processes_share_a_trusted_state(remote: Callable[..., SealedIndex], tmp_path: Path) -> None:
-    """A process that was overtaken between listing and comparing raises no alarm, and forgets nothing of the newer."""
+    """A process that was overtaken between looking and comparing raises no alarm, and forgets nothing of the newer."""
     one, two = (remote(trusted_state=tmp_path / "trusted") for _ in range(2))
     apart = remote(trusted_state=tmp_path / "elsewhere")
     add(one, "a", "b")
     assert apart.count() == two.count() == 2
-    advanced = two._log._advanced
 
-    def slow(*arguments: Any) -> Any:
-        after = advanced(*arguments)
-        add(one, "c")
-        one.refresh()
-        two._log._advanced = advanced  # type: ignore[method-assign]
-        return after
+    def overtaken(request: str, name: str) -> None:
+        if name.endswith("commits/0000000003"):
+            two._log.storage._fs.before = lambda request, name: None
+            add(one, "x")
+            raise FileNotFoundError
 
-    two._log._advanced = slow  # type: ignore[method-assign]
+    add(one, "c")
+    two._log.storage._fs.before = overtaken
     two.refresh()
-    newest = sorted(one._log.storage.list("segments"))[-1]
-    held = one._log.storage._fs.cat_file(f"{one._log.storage._root}/{newest}")
-    one._log.storage.delete([newest])
-    with raises("E-INDEX-INCOMPLETE"):
+    assert (two._log.chain.number, one._log.chain.number) == (2, 3)
+    newest = f"{one._log.storage._root}/commits/0000000003"
+    held = one._log.storage._fs.cat_file(newest)
+    one._log.storage._fs.rm_file(newest)
+    with raises("E-INDEX-ROLLED-BACK"):
         remote(trusted_state=tmp_path / "trusted").count()
-    one._log.storage._fs.pipe_file(f"{one._log.storage._root}/{newest}", held)
+    one._log.storage._fs.pipe_file(newest, held)
+    one.delete(["x"])
     one.reseal()
     assert rows(apart) == rows(remote(trusted_state=tmp_path / "elsewhere")) == ROWS
     (tmp_path / "elsewhere").write_bytes(b"damaged")
@@ -416,15 +768,16 @@ def test_a_full_disk(
     index = remote(trusted_state=trusted)
     if place == "folder":
         index = SealedIndex(tmp_path / "notes", keys, max_staleness=0, trusted_state=trusted)
-    module, name = {"write": (io, "_create"), "flush": (os, "fsync"), "name": (os, "replace")}[point]
-    real, calls, failing = getattr(module, name), itertools.count(1), 0
+    calls, failing = itertools.count(1), 0
+    for name in {"write": ["open"], "flush": ["fsync"], "name": ["replace", "link"]}[point]:
+        original = getattr(os, name)
 
-    def full(*arguments: Any, **options: Any) -> Any:
-        if next(calls) == failing:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(*arguments, **options)
+        def full(*arguments: Any, real: Any = original, **options: Any) -> Any:
+            if (point != "write" or arguments[1] & os.O_CREAT) and next(calls) == failing:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(*arguments, **options)
 
-    monkeypatch.setattr(module, name, full)
+        monkeypatch.setattr(os, name, full)
     work(index)
     moments = range(1, next(calls))
     for failing in random.Random(seed("full disk")).sample(moments, min(MOMENTS, len(moments))):
@@ -453,7 +806,8 @@ def test_a_read_only_storage_is_read(
     if place == "memory":
         index._log.storage._fs.put_file = refused
     else:
-        monkeypatch.setattr(io, "_create", refused)
+        create = os.open
+        monkeypatch.setattr(os, "open", lambda *a, **k: refused() if a[1] & os.O_CREAT else create(*a, **k))
     for change in (lambda: add(index, "d"), lambda: index.delete(["a"]), index.compact, lambda: index.forget(["a"])):
         with raises("E-INDEX-STORAGE") as caught:
             change()
