@@ -127,6 +127,7 @@ def copy(
 
 
 def _copied(log: SegmentLog, chain: Chain, dest: Storage, show: bool | None) -> None:
+    dest.make()
     numbers = range(1, chain.number + 1)
     there = dest.list("commits").keys()
     if beyond := sorted(there - set(map(commit_name, numbers))):

@@ -146,9 +146,8 @@ class SegmentLog:
             self.snapshot = None
 
     def after_fork(self) -> None:
-        """Make anew what a forked process cannot share: locks that a thread may have held, and connections."""
+        """Make anew the locks, which a thread may have held at the fork."""
         self._changing = threading.RLock()
-        self.storage.connect()
         for part in self.snapshot.parts.values() if self.snapshot else ():
             part.segment.unlock()
 

@@ -81,12 +81,12 @@ class Storage:
         self.local = "://" not in location or location.startswith("file://")
         self._cache, self._location, self._options = cache, location, options
         self._root = os.path.abspath(location.removeprefix("file://"))
-        self.connect()
+        if not self.local:
+            self._connect()
 
-    def connect(self) -> None:
-        """Make the connection to a remote storage, anew in a forked process."""
-        if self.local:
-            return
+    def _connect(self) -> None:
+        """Make the connection to a remote storage."""
+        self._process = os.getpid()
         options = {**(self._options or {}), "skip_instance_cache": True}
         self._fs, root = file_system(self._location, options)
         self._root = root.rstrip("/")
@@ -219,12 +219,9 @@ class Storage:
             folder, _, last = name.rpartition("/")
             make_folders(Path(self._root, folder) if not os.path.islink(Path(self._root, folder)) else Path(self._root))
             with self._at(folder) as (place, prefix):
-                temporary = prefix + temporary_name(last)
-                descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | _SAFE, 0o600, dir_fd=place)
+                temporary, descriptor = self._temporary(prefix, last, place)
                 try:
                     with os.fdopen(descriptor, "rb+", closefd=False) as file:
-                        with contextlib.suppress(OSError, AttributeError):
-                            hold(descriptor)  # until it has its name, `tidy` leaves it alone
                         yield file
                         file.flush()
                         os.fsync(descriptor)
@@ -234,6 +231,12 @@ class Storage:
                         os.unlink(temporary, dir_fd=place)
                     os.close(descriptor)
                 sync_folder(Path(prefix) if place is None else place)
+
+    def make(self) -> None:
+        """Make the folder of a local storage."""
+        if self.local:
+            with _reported("make its folder"):
+                make_folders(Path(self._root))
 
     def create(self, name: str, data: bytes) -> None:
         """Create a small object; see `creating`."""
@@ -310,6 +313,18 @@ class Storage:
             raise OSError("it is no regular file")
         return PositionedFile(descriptor)
 
+    @staticmethod
+    def _temporary(prefix: str, last: str, place: int | None) -> tuple[str, int]:
+        """Return a new file, locked, so that `tidy` leaves it alone until it has its name."""
+        while True:
+            name = prefix + temporary_name(last)
+            descriptor = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR | _SAFE, 0o600, dir_fd=place)
+            with contextlib.suppress(OSError, AttributeError):
+                hold(descriptor)
+            if os.fstat(descriptor).st_nlink:
+                return name, descriptor
+            os.close(descriptor)  # it was taken for a leftover before it was locked
+
     def _name(self, temporary: str, name: str, place: int | None) -> None:
         """Give a file its final name, unless that is taken."""
         try:
@@ -351,9 +366,10 @@ class Storage:
             if not same:
                 raise FileExistsError(name) from error
 
-    @staticmethod
-    def _retry(request: Callable[[], Any]) -> Any:
+    def _retry(self, request: Callable[[], Any]) -> Any:
         """Return the answer to a request of the remote file system, whose clients have exceptions of their own."""
+        if self._process != os.getpid():  # a fork has neither the threads nor the connections
+            self._connect()
         for attempt in range(_ATTEMPTS):
             try:
                 return request()
