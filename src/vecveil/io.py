@@ -15,7 +15,10 @@ import secrets
 import stat
 import time
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping
+from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -94,13 +97,12 @@ def temporary_beside(target: Path, *, mode: int) -> Iterator[Path]:
     """
     make_folders(target.parent, mode=mode)
     remove_left_over(target)
-    temporary, descriptor = _create(target, mode)
-    try:
-        yield temporary
-    finally:
-        temporary.unlink(missing_ok=True)
-        if descriptor is not None:
-            os.close(descriptor)
+    temporary, file = _create(target, mode)
+    with file:
+        try:
+            yield temporary
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def make_folders(folder: Path, *, mode: int = PRIVATE) -> None:
@@ -151,19 +153,25 @@ def _link(temporary: Path, target: Path) -> None:
             os.replace(temporary, target)
 
 
-def _create(target: Path, mode: int) -> tuple[Path, int | None]:
-    """Return a new file and the descriptor that holds its lock, or None where there are no locks."""
+def _create(target: Path, mode: int) -> tuple[Path, FileIO]:
+    """Return a new file, open and locked where there are locks."""
     while True:
         temporary = target.parent / temporary_name(target.name)
-        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+        file = _new_file(temporary, mode)
         if fcntl is None:  # Windows can neither rename nor remove an open file
-            os.close(descriptor)
-            return temporary, None
+            file.close()
+            return temporary, file
         with contextlib.suppress(OSError):  # without locks, left-over files are not cleaned up either
-            hold(descriptor)
-        if os.fstat(descriptor).st_nlink:
-            return temporary, descriptor
-        os.close(descriptor)  # another writer removed it as a left-over before it was locked
+            hold(file)
+        if os.fstat(file.fileno()).st_nlink:
+            return temporary, file
+        file.close()  # another writer removed it as a left-over before it was locked
+
+
+def _new_file(path: Path, mode: int) -> FileIO:
+    # A file object closes itself wherever an interrupt strikes: the number of a descriptor would be lost, and the
+    # process would hold the lock until it ends. `os.open` is called from C, where no interrupt is raised.
+    return open(path, "xb", buffering=0, opener=partial(os.open, mode=mode))
 
 
 def remove_left_over(*targets: Path) -> None:
@@ -224,7 +232,11 @@ class LockedError(Exception):
     """Another process, or another thread of this one, holds the lock."""
 
 
-def hold(file: int | IO[str], *, seconds: float = _EXIT_SECONDS) -> None:
+class NoLocksError(OSError):
+    """The file system has no locks."""
+
+
+def hold(file: int | IO[Any] | FileIO, *, seconds: float = _EXIT_SECONDS) -> None:
     """Take the lock of an open file.
 
     Args:
@@ -245,15 +257,29 @@ def hold(file: int | IO[str], *, seconds: float = _EXIT_SECONDS) -> None:
         time.sleep(0.02)
 
 
+_lock_files: weakref.WeakSet[FileIO] = weakref.WeakSet()
+
+
+def _close_lock_files() -> None:
+    # A forked child shares the locks that its parent holds: it would keep them if the parent is killed.
+    for file in list(_lock_files):
+        file.close()
+
+
+if fcntl is not None:
+    os.register_at_fork(after_in_child=_close_lock_files)
+
+
 @contextlib.contextmanager
-def exclusive(path: Path, *, seconds: float = _EXIT_SECONDS) -> Iterator[None]:
+def exclusive(path: Path, *, seconds: float = _EXIT_SECONDS, required: bool = False) -> Iterator[None]:
     """Create and hold the lock file at ``path`` for the block, and remove it at the end.
 
-    Only its owner can open the file, and so hold its lock. Without POSIX locks (Windows, some network file systems)
-    nothing is held.
+    Only its owner can open the file, and so hold its lock. Nothing is held on Windows and, unless ``required``, on a
+    file system without locks, such as some network file systems.
 
     Raises:
         LockedError: another process or thread holds it.
+        NoLocksError: ``required``, and the file system has no locks.
         OSError: the file cannot be created.
     """
     if fcntl is None:
@@ -261,26 +287,44 @@ def exclusive(path: Path, *, seconds: float = _EXIT_SECONDS) -> Iterator[None]:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
-        try:
-            hold(descriptor, seconds=seconds)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise LockedError(path.name) from None
-        except OSError:  # a file system without locks
-            os.close(descriptor)
-            yield
+        with _lock_file(path) as file:
+            _lock_files.add(file)
+            try:
+                hold(file, seconds=seconds)
+            except BlockingIOError:
+                raise LockedError(path.name) from None
+            except OSError as error:
+                if required:
+                    path.unlink(missing_ok=True)
+                    raise NoLocksError(error.errno, error.strerror) from error
+                yield
+                return
+            if not _named(file, path):
+                continue  # the previous holder has just removed the file
+            try:
+                yield
+            finally:
+                if not file.closed:  # in a forked child: the lock is its parent's
+                    path.unlink(missing_ok=True)
             return
-        # The previous holder may just have removed the file: then ours no longer has this name.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                break
-        os.close(descriptor)
+
+
+def _named(file: FileIO, path: Path) -> bool:
     try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
+        return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _lock_file(path: Path) -> FileIO:
+    """Return the lock file, made if there is none."""
+    while True:
+        with contextlib.suppress(FileExistsError):
+            return _new_file(path, PRIVATE)
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        with contextlib.suppress(FileNotFoundError):  # its holder has just removed it
+            return open(path, "r+b", buffering=0)
 
 
 @contextlib.contextmanager
@@ -289,12 +333,13 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
 
     Raises:
         LockedError: another one changes it for longer than `LOCK_SECONDS`.
+        NoLocksError: the file system of the file has no locks: a change would overwrite another one.
         OSError: the folder of the file is not writable.
     """
     target = Path(os.path.realpath(path))
     make_folders(target.parent)
     # A file of its own: an atomic write replaces the target, and whoever may read the folder could lock that.
-    with exclusive(target.with_name(f".{target.name[:40]}.lock"), seconds=LOCK_SECONDS):
+    with exclusive(target.with_name(f".{target.name[:40]}.lock"), seconds=LOCK_SECONDS, required=True):
         yield
 
 

@@ -15,11 +15,14 @@ import pytest
 from harness.command_line import run
 from harness.errors import raises
 from harness.store_factories import STORES, chroma_server
+from vecveil import SealedIndex
 from vecveil.accounting import Ledger
 from vecveil.encoders.cache import EmbeddingCache, matching_texts
+from vecveil.randomness import NoiseKeys
 from vecveil.sealing import Sealer
 from vecveil.sealing.blob import SqliteBlobs
 from vecveil.search.collection import ProtectedCollection
+from vecveil.search.filling import forget as forget_rows
 from vecveil.stores import Batch, VectorStore, open_store
 from vecveil.stores.forgetting import _keys, begun, files_with, forget, reconcile, traces_of
 from vecveil.stores.store import with_blob
@@ -90,7 +93,30 @@ def test_what_an_earlier_receipt_verified_is_not_promised_again_before_the_end(t
         done = forget(store, IDS[:2], tmp_path / "receipt.json", name="x", show_progress=False)
     assert done.verified
     again = begun(tmp_path / "receipt.json", "x", dict.fromkeys(_keys(IDS[:2]), ""))
-    assert (again.rows, again.ids, again.finished, again.verified, again.remains) == (2, 2, None, (), ())
+    assert (again.rows, again.ids, again.finished, again.verified, again.remains) == (0, 2, None, (), ())
+    assert again.earlier == {"rows": 2, "blobs": 0, "cached": 0}
+
+
+def test_no_figure_of_an_edited_receipt_counts_as_found(tmp_path: Path) -> None:
+    path = tmp_path / "receipt.json"
+    with open_store(STORES["sqlite-vec"].locate(tmp_path, "forgotten")) as store:
+        filled(store)
+        forget(store, IDS[:2], path, name="x", show_progress=False)
+        edited = {
+            "vecveil": "99", "started": "1999", "finished": None, "rows": 900, "blobs": 800, "cached": 700,
+            "unmatched": 600, "absent": 500, "released": 400, "compacted": "Everything is gone.", "searched": 300,
+            "traces": 200, "verified": ["All."], "unverified": ["None."], "remains": ["Nothing."],
+        }  # fmt: skip
+        path.write_text(json.dumps({**json.loads(path.read_text()), **edited}))
+        fresh = forget(store, IDS[:2], tmp_path / "fresh.json", name="x", show_progress=False).to_record()
+        done = forget(store, IDS[:2], path, name="x", show_progress=False).to_record()
+    assert done.pop("earlier") == {"rows": 900, "blobs": 800, "cached": 700}
+    assert any("900 rows were deleted by an earlier run, as the receipt said" in each for each in done["unverified"])
+    assert fresh.pop("earlier") == {}
+    own = {name: value for name, value in done.items() if name in edited and name not in ("unverified", "compacted")}
+    assert own == {name: fresh[name] for name in own} | {name: done[name] for name in ("started", "finished")}
+    assert done["compacted"].startswith("SQLite")
+    assert done["rows"] == 0
 
 
 def test_errors_of_reconcile_name_reconcile(tmp_path: Path) -> None:
@@ -148,9 +174,11 @@ def test_blobs_cache_and_ledger(tmp_path: Path) -> None:
     with Ledger(tmp_path / "releases.ledger", create=False) as ledger:
         assert ledger.count(IDS[0]) == 1
     assert any("ledger keeps" in sentence for sentence in receipt["remains"])
-    # Repeated, the receipt keeps its counts; with another list its file is refused.
-    assert run(*command).code == 0
-    assert json.loads((tmp_path / "receipt.json").read_text())["rows"] == 2
+    # Repeated, the receipt keeps its counts as those of an earlier run; with another list its file is refused.
+    for _ in range(2):
+        assert run(*command).code == 0
+        receipt = json.loads((tmp_path / "receipt.json").read_text())
+        assert (receipt["rows"], receipt["earlier"]) == (0, {"rows": 2, "blobs": 2, "cached": 2})
     with open_store(where) as store, raises("E-STORE-STATE", param="receipt"):
         forget(store, ["r04"], tmp_path / "receipt.json", name="other")
     listing = run("reconcile", where, "--ids", tmp_path / "gone.txt", "-o", tmp_path / "out.txt")
@@ -326,3 +354,19 @@ def test_texts_of_sealed_rows_are_deleted_from_the_cache(tmp_path: Path) -> None
         )
     assert (later.rows, later.cached, later.unmatched) == (2, 0, 2)
     assert any("no readable text" in sentence for sentence in later.unverified)
+
+
+def test_no_figure_of_an_edited_receipt_of_an_index_counts_as_found(tmp_path: Path) -> None:
+    NoiseKeys.create(tmp_path / "search.keys", "one")
+    path = tmp_path / "receipt.json"
+    with SealedIndex(str(tmp_path / "index"), tmp_path / "search.keys") as index:
+        index.add(["a", "b", "c"], ids=IDS[:3], vectors=np.eye(3, DIMENSION, dtype=np.float32))
+        done = forget_rows(index, IDS[:1], path, name="x")
+        assert (done.rows, done.absent, done.earlier, done.unverified) == (1, 0, {}, ())
+        edited = {"finished": None, "rows": 900, "absent": 0, "searched": 300, "traces": 0, "started": "1999"}
+        path.write_text(json.dumps({**json.loads(path.read_text()), **edited}))
+        done = forget_rows(index, IDS[:1], path, name="x")
+    assert (done.rows, done.absent, done.searched, done.traces) == (0, 1, None, None)
+    assert done.earlier == {"rows": 900}
+    assert any("as the receipt said" in sentence for sentence in done.unverified)
+    assert done.started > "2000"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -198,6 +199,22 @@ def test_another_dimension_is_refused(store: VectorStore, location: str) -> None
         with pytest.raises(VecveilError):
             again.write(rows(2, 7, seed=1, fields=False))
         assert again.info().count == 2
+
+
+def test_a_collection_that_another_client_makes_meanwhile_is_taken(
+    store: VectorStore, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with in_this_process(location) as late, in_this_process(location) as other:
+        exists = late.exists
+        for dimension in (6, 7):
+            answers = iter([False])  # as before the other client made it
+            monkeypatch.setattr(late, "exists", lambda answers=answers: next(answers, None) is None and exists())
+            other.create(6, metric="euclidean", filter_fields=("tenant",))
+            with pytest.raises(StoreError) if dimension == 7 else contextlib.nullcontext() as caught:
+                late.create(dimension, metric="euclidean", filter_fields=("tenant",))
+            assert caught is None or caught.value.param == "dimension"
+        late.write(rows(3, fields=False))
+        assert (other.count(), other.info().dimension) == (3, 6)
 
 
 def test_an_empty_store(store: VectorStore) -> None:

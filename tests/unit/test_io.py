@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import os
 import stat
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
 
 import vecveil
 from vecveil.errors import VecveilError
-from vecveil.io import PUBLIC, LockedError, atomic_path, locked, write_bytes, write_text
+from vecveil.io import PUBLIC, LockedError, atomic_path, exclusive, locked, write_bytes, write_text
 from vecveil.randomness import NoiseKeys
 from vecveil.records.reading import load_json
+
+TraceFunction = Callable[[FrameType, str, Any], Any]
 
 
 def left_over(folder: Path) -> list[str]:
@@ -115,6 +125,102 @@ def test_a_lock_is_closed_to_others_and_waits_for_a_limited_time(
         pass
     assert list(tmp_path.iterdir()) == []
     os.close(folder)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # of a file that its destructor closes
+def test_an_interrupt_at_any_moment_leaves_no_lock_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise KeyboardInterrupt before each bytecode that taking and releasing the lock runs, as a signal does."""
+    monkeypatch.setattr("vecveil.io.LOCK_SECONDS", 0.0)
+    target = tmp_path / "search.keys"
+    files = (vecveil.io.__file__, contextlib.__file__)
+
+    def interrupted(moment: int) -> bool:
+        left = moment
+
+        def step(frame: FrameType, event: str, argument: object) -> TraceFunction | None:
+            nonlocal left
+            if frame.f_code.co_filename not in files:
+                return None
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            if event == "opcode":
+                left -= 1
+                if left < 0:
+                    raise KeyboardInterrupt
+            return step
+
+        sys.settrace(step)
+        try:
+            with locked(target):
+                pass
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(None)
+        return False
+
+    moment = 0
+    while interrupted(moment):
+        with locked(target):  # another thread or process waits for a leaked lock as this call does
+            pass
+        moment += 1
+    assert moment > 100
+    assert list(tmp_path.iterdir()) == []
+
+
+def forked(target: Path, parent: str, child: str) -> subprocess.Popen[bytes]:
+    """Start a process that holds the lock of ``target`` and forks; each of the two says and reads one byte."""
+    code = f"""
+import os
+from vecveil.io import locked
+def waits(name):
+    os.write(1, name)
+    os.read(0, 1)
+with locked({str(target)!r}):
+    if os.fork():
+        {parent}
+        os._exit(0)
+    {child}
+waits(b"c")
+os._exit(0)
+"""
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_its_killed_parent(tmp_path: Path) -> None:
+    target = tmp_path / "search.keys"
+    with forked(target, "os.kill(os.getpid(), 9)", "waits(b'c')") as parent:
+        assert parent.stdout is not None
+        assert (parent.stdout.read(1), parent.wait(20)) == (b"c", -9)
+        with locked(target):
+            pass
+        parent.communicate(b"ab")
+
+
+def test_a_forked_child_does_not_remove_its_parents_lock(tmp_path: Path) -> None:
+    target = tmp_path / "search.keys"
+    with forked(target, "waits(b'p')", "pass") as parent:
+        assert parent.stdout is not None
+        assert sorted(parent.stdout.read(2)) == sorted(b"cp")
+        with pytest.raises(LockedError), exclusive(tmp_path / ".search.keys.lock", seconds=0):
+            pass
+        parent.communicate(b"ab")
+
+
+def test_a_key_file_without_locks_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = tmp_path / "search.keys"
+    NoiseKeys.create(keys, "a")
+    before = keys.read_bytes()
+
+    def no_locks(*arguments: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    for change in (partial(NoiseKeys.create, keys, "b"), partial(vecveil.Sealer(keys).keys.create, "notes")):
+        with pytest.raises(VecveilError, match="without locks") as caught:
+            change()
+        assert caught.value.code == "E-KEY-FILE-LOCKS"
+    assert keys.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [keys]
 
 
 def test_the_umask_of_the_process_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,4 +265,12 @@ def _report(done: Migration, dest: str, state_file: Path, *, verify_only: bool) 
         how += " (this store keeps directions: written and kept vectors were compared by direction, within 0.00001)"
     unknown = verification.clean is None
     compared = "rows were not compared with clean vectors" if unknown else "no row is its clean vector"
+    if verification.recorded:
+        what = "sealed originals" if verification.altered is not None else "ids"
+        note(
+            f"Verified: count, and {what} of all rows; {compared}. The protected vectors of {verification.recorded:,} "
+            f"rows, which earlier runs wrote, have the checksum in {state_file.name}, which nothing else confirms row "
+            "by row."
+        )
+        return
     note(f"Verified: {how}; {compared}. The state file {state_file.name} contains the checksum for --verify-only.")

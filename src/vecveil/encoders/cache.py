@@ -252,7 +252,13 @@ def matching_texts(folder: str | os.PathLike[str], texts: Sequence[str], *, dele
                 connection.execute("BEGIN IMMEDIATE")
                 connection.executemany("DELETE FROM vectors WHERE key = ?", [(key,) for key in keys])
                 connection.execute("COMMIT")
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log contains older pages
+                # The log contains older pages. SQLite raises nothing while another connection reads them.
+                if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                    raise DataFileError(
+                        f"Another program reads {path.name} of the embedding cache, and so keeps what was deleted in "
+                        "it. Stop that program, and repeat the command.",
+                        param="cache",
+                    )
     return cached
 
 

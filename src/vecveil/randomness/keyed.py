@@ -40,7 +40,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from vecveil.errors import InvalidInputError, KeyFileError, wrong_type
-from vecveil.io import LOCK_SECONDS, LockedError, locked, parse_json, write_bytes
+from vecveil.io import LOCK_SECONDS, LockedError, NoLocksError, locked, parse_json, write_bytes
 from vecveil.randomness.kernel import BlockCipher, WordStream
 from vecveil.types import Embeddings
 
@@ -270,6 +270,13 @@ def key_file_errors(path: Path) -> Iterator[None]:
             f"Another program has been changing {path.name} for {LOCK_SECONDS:g} seconds. Repeat the call; if the file "
             "stays locked, end the program that hangs.",
             code="E-KEY-FILE-LOCKED",
+            param="path",
+        ) from error
+    except NoLocksError as error:
+        raise KeyFileError(
+            f"{path.name} is on a file system without locks, where two programs would overwrite each other's keys. It "
+            "is unchanged. Move it to a local disk, and pass its new path.",
+            code="E-KEY-FILE-LOCKS",
             param="path",
         ) from error
     except OSError as error:

@@ -280,20 +280,14 @@ class SqliteBlobs(MutableMapping[str, bytes]):
     def update(self, other: Any = (), /, **more: bytes) -> None:
         """Write all blobs in one transaction."""
         rows = [(_key(name), bytes(blob)) for name, blob in dict(other, **more).items()]
-        with self._cursor() as cursor:
-            cursor.execute("BEGIN IMMEDIATE")
-            try:
-                cursor.executemany("INSERT OR REPLACE INTO blobs VALUES (?, ?)", rows)
-            except BaseException:
-                cursor.execute("ROLLBACK")
-                raise
-            cursor.execute("COMMIT")
+        with self._cursor() as cursor, transaction(self._local.connection):
+            cursor.executemany("INSERT OR REPLACE INTO blobs VALUES (?, ?)", rows)
 
     def compact(self) -> None:
         """Overwrite what the file and its log keep of deleted blobs."""
         with self._cursor() as cursor:
             cursor.execute("VACUUM")
-            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            empty_log(cursor, os.path.basename(self._path))
 
     def files(self) -> list[str]:
         """Return the file and its log."""
@@ -325,6 +319,35 @@ class SqliteBlobs(MutableMapping[str, bytes]):
                 code="E-STORE-DATABASE",
                 param="path",
             ) from None
+
+
+@contextmanager
+def transaction(connection: Any) -> Iterator[None]:
+    """Run the block in one transaction of a SQLite connection in autocommit mode: committed, or rolled back."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # A COMMIT that fails, as a reader holds the file, leaves the transaction open: what later calls write would end
+        # in it, and be lost with it.
+        if connection.in_transaction:
+            try:
+                connection.execute("ROLLBACK")
+            except Exception:
+                connection.close()
+        raise
+
+
+def empty_log(connection: Any, name: str) -> None:
+    """Write the log of the SQLite file ``name`` to the file; raise StoreError while another connection reads it."""
+    if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:  # no error of SQLite
+        raise StoreError(
+            f"Another program reads {name}, and so keeps what was deleted in it. Stop that program, and repeat the "
+            "call.",
+            code="E-STORE-DATABASE",
+            param="path",
+        )
 
 
 def _key(name: str) -> bytes:

@@ -18,7 +18,6 @@ rows unreadable, those in backups of the database included, once no backup of th
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import math
 import os
@@ -238,6 +237,9 @@ class SingleKey:
         """Return the data key for the collection or index with this UUID."""
         return DataKey(_derived(self._secret, b"key id")[:KEY_ID_BYTES], self._secret, collection)
 
+    def create(self, collection: str, *, exist_ok: bool = False) -> CollectionKeys:
+        return self.read(collection)
+
     def reserve(self, collection: str, blobs: int) -> CollectionKeys:
         return self.read(collection)
 
@@ -261,7 +263,7 @@ class KeyStore:
         provider: wraps the data keys instead of the key file's master key.
 
     Several processes may use one file: each change locks its folder, reads the file anew and replaces it atomically.
-    Without POSIX locks (Windows) one process at a time may seal, rotate or erase.
+    A file system without locks is refused. On Windows one process at a time may seal, rotate or erase.
 
     Raises:
         KeyFileError: the file is missing, damaged or readable by other users.
@@ -269,7 +271,8 @@ class KeyStore:
 
     path: str | os.PathLike[str]
     provider: KeyProvider | None = None
-    _reserved: dict[str, int] = field(default_factory=dict, init=False)
+    _used: dict[str, uuid.UUID] = field(default_factory=dict, init=False)  # by the name under which it was read first
+    _reserved: dict[bytes, int] = field(default_factory=dict, init=False)  # blobs by key id
     _cached: dict[str, tuple[tuple[int, ...], CollectionKeys]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -313,6 +316,7 @@ class KeyStore:
         if cached is None or cached[0] != stamp:
             self._cached.pop(collection, None)  # an erased key does not stay in memory
             cached = self._cached[collection] = (stamp, self._unwrapped(collection, self._load()))
+            self._used.setdefault(collection, cached[1].uuid)
         return cached[1]
 
     def _stamp(self) -> tuple[int, ...]:
@@ -322,24 +326,68 @@ class KeyStore:
             return ()
         return status.st_ino, status.st_mtime_ns, status.st_size
 
+    def create(self, collection: str, *, exist_ok: bool = False) -> CollectionKeys:
+        """Make a collection with its first data key.
+
+        Args:
+            exist_ok: return the keys of a collection that the file has already.
+
+        Raises:
+            InvalidInputError: the file has a collection of this name.
+            KeyFileError: ``exist_ok``, and this object has used keys of this name that the file no longer has.
+        """
+        if exist_ok:
+            try:
+                return self._same(collection)
+            except KeyFileError as error:
+                if error.code != "E-SEAL-COLLECTION" or collection in self._used:
+                    raise
+        with self._changing(_SPARE) as record:
+            if _checked(collection) not in record["collections"]:
+                entry = record["collections"][collection] = {"uuid": str(uuid.uuid4()), "current": "", "keys": {}}
+                self._new_key(entry)
+                self._used.pop(collection, None)
+            elif not exist_ok:
+                raise _taken(collection, "collection")
+        return self.read(collection)
+
     def reserve(self, collection: str, blobs: int) -> CollectionKeys:
-        """Return keys whose current one may seal ``blobs`` rows; make the collection, or a new key, as needed."""
-        known = collection in self.collections()
-        left = self._reserved.get(collection, 0)
-        if left < blobs or not known:
-            with self._changing(0 if known else _SPARE) as record:
-                entry = record["collections"].get(_checked(collection))
-                if entry is None:
-                    entry = record["collections"][collection] = {"uuid": str(uuid.uuid4()), "current": "", "keys": {}}
-                    self._new_key(entry)
+        """Return keys whose current one may seal ``blobs`` rows; make a new key as needed.
+
+        Raises:
+            KeyFileError: the collection has no key, or others than this object has used: they were erased or renamed.
+        """
+        keys = self._same(collection)
+        if self._reserved.get(keys.current.key_id, 0) < blobs:
+            with self._changing() as record:
+                entry = self._entry(collection, record)
                 sealed = entry["keys"][entry["current"]]["sealed"]
-                share = max(blobs, min(_SHARE, sealed // 8)) if blobs else 0
+                share = max(blobs, min(_SHARE, sealed // 8))
                 if sealed + share > MOST_BLOBS:
                     self._new_key(entry)
                 entry["keys"][entry["current"]]["sealed"] += share
-            left = share
-        self._reserved[collection] = left - blobs
-        return self.read(collection)
+            reserved = bytes.fromhex(entry["current"])
+            self._reserved[reserved] = self._reserved.get(reserved, 0) + share
+            keys = self._same(collection)
+        self._reserved[keys.current.key_id] = self._reserved.get(keys.current.key_id, 0) - blobs
+        return keys
+
+    def _same(self, collection: str) -> CollectionKeys:
+        """Return the keys of ``collection``; raise unless they are those that this object has used."""
+        try:
+            keys = self.read(collection)
+            if keys.uuid == self._used[collection]:
+                return keys
+        except KeyFileError as error:
+            if error.code != "E-SEAL-COLLECTION" or collection not in self._used:
+                raise
+        raise KeyFileError(
+            f"The keys of collection {collection[:80]!r} in {Path(self.path).name} were erased, renamed or replaced "
+            "while this process used them. Start it again with the collection's present name, or make new keys with "
+            "KeyStore.create.",
+            code="E-SEAL-COLLECTION",
+            param="collection",
+        )
 
     def check_protector(self, collection: str, fingerprint: str, *, adding: bool, encoder: str | None = None) -> None:
         """Raise if the collection's candidate vectors are a different protector's: its queries would find other rows.
@@ -347,7 +395,7 @@ class KeyStore:
         Args:
             adding: make the collection if it is new, and note its first protector and the protector's ``encoder``.
         """
-        keys = self.reserve(collection, 0) if adding else self.read(collection)
+        keys = self.create(collection, exist_ok=True) if adding else self.read(collection)
         noted = keys.protector
         if noted is None and adding:
             self.note_protector(collection, fingerprint, encoder)
@@ -401,7 +449,6 @@ class KeyStore:
                 if protector is not None:
                     entry["keys"][key_id].setdefault("protector", "unknown")  # not the protector of the rows to come
             self._new_key(entry, protector)
-        self._reserved.pop(collection, None)
         return self.read(collection)
 
     def retire(self, collection: str, *, keep: bytes) -> int:
@@ -427,12 +474,10 @@ class KeyStore:
         with self._changing() as record:
             self._entry(collection, record)
             if _checked(name) in record["collections"]:
-                raise InvalidInputError(
-                    f"The key store has a collection {repr(name)[:60]} already.", code="E-SEAL-NAME", param="name"
-                )
+                raise _taken(name, "name")
             record["collections"][name] = record["collections"].pop(collection)
         self._cached.pop(collection, None)
-        self._reserved.pop(collection, None)
+        self._used.pop(name, None)
 
     def erase(self, collection: str) -> None:
         """Delete all data keys of ``collection``: its blobs open no more, but with a backup of this file."""
@@ -440,7 +485,6 @@ class KeyStore:
             self._entry(collection, record)
             del record["collections"][collection]
         self._cached.pop(collection, None)
-        self._reserved.pop(collection, None)
 
     def erase_master(self, key_id: str) -> None:
         """Delete an older master key of the file; keyed noise made with it cannot be repeated.
@@ -511,30 +555,18 @@ class KeyStore:
         path = Path(self.path)
         if self.provider is None:
             NoiseKeys.from_file(path)  # checks permissions and the master keys
-        elif not path.exists():
+        elif not path.exists() and not self._used:
             return {"schema": SCHEMA, "collections": {}}
         try:
             record: dict[str, Any] = parse_json(path.read_text("utf-8"))
             if record["schema"] != SCHEMA:
                 raise ValueError
-            collections = record.setdefault("collections", {})
-            for entry in collections.values():
-                uuid.UUID(entry["uuid"])
-                fields = entry.get("filter_fields", [])
-                noted = [entry.get("encoder"), *(row.get("protector") for row in entry["keys"].values())]
-                strings = isinstance(fields, list) and all(isinstance(name, str) for name in fields)
-                if entry["current"] not in entry["keys"] or not strings:
-                    raise ValueError
-                if not all(isinstance(fingerprint, str | None) for fingerprint in noted):
-                    raise ValueError
-                for key_id, row in entry["keys"].items():
-                    if len(bytes.fromhex(key_id)) != KEY_ID_BYTES or not isinstance(row["sealed"], int):
-                        raise ValueError
-                    base64.b64decode(row["wrapped"], validate=True)
-        except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error) as error:
+            _check_collections(record.setdefault("collections", {}))
+        except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError, InvalidInputError) as error:
+            # Other errors may quote key material.
+            reason = error if isinstance(error, _ContradictionError) else type(error).__name__
             raise KeyFileError(
-                f"{path.name} is no readable key store ({type(error).__name__}). Restore it from a "
-                "backup; no blob opens without it.",
+                f"{path.name} is no readable key store ({reason}). Restore it from a backup; no blob opens without it.",
                 param="path",
             ) from None
         return record
@@ -552,6 +584,41 @@ class KeyStore:
                 write_bytes(path, key_file_content(path, record, spare))
 
 
+class _ContradictionError(ValueError):
+    """The members of a key store contradict each other, as after two files were merged by hand."""
+
+
+def _check_collections(collections: dict[str, Any]) -> None:
+    """Raise ValueError, or what wrong types cause, unless ``collections`` is what `KeyStore` writes."""
+    owners: dict[str, str] = {}  # names by UUID and by key id
+    for name, entry in collections.items():
+        rows, retired = entry["keys"], entry.get("retired", [])
+        for row in rows.values():
+            base64.b64decode(row["wrapped"], validate=True)
+            if type(row["sealed"]) is not int or row["sealed"] < 0 or not isinstance(row.get("protector"), str | None):
+                raise ValueError
+        fields = entry.get("filter_fields", [])
+        lists = isinstance(fields, list) and isinstance(retired, list)
+        if not lists or not all(isinstance(field, str) for field in fields):
+            raise ValueError
+        token_fields(fields, owner=_OWNER)
+        canonical = str(uuid.UUID(entry["uuid"])) == entry["uuid"] and all(map(_is_key_id, [*rows, *retired]))
+        if not canonical or not isinstance(entry.get("encoder"), str | None):
+            raise ValueError
+        if entry["current"] not in rows:
+            raise _ContradictionError(f"collection {_checked(name)[:80]!r} has no current key")
+        if set(retired) & set(rows):
+            raise _ContradictionError(f"collection {_checked(name)[:80]!r} has a key that it retired")
+        for known in (entry["uuid"], *rows):
+            if owners.setdefault(known, name) != name:
+                raise _ContradictionError(f"collections {owners[known][:80]!r} and {name[:80]!r} are one")
+
+
+def _is_key_id(key_id: str) -> bool:
+    secret = bytes.fromhex(key_id)
+    return len(secret) == KEY_ID_BYTES and secret.hex() == key_id
+
+
 def _context(collection: str, key_id: str) -> bytes:
     return b"vecveil data key 1" + framed(collection.encode()) + framed(key_id.encode())
 
@@ -562,6 +629,12 @@ def _checked(collection: str) -> str:
         text = f"The name of a collection has 1 to {_LONGEST_NAME} printable characters."
         raise InvalidInputError(text, code="E-SEAL-NAME", param="collection")
     return collection
+
+
+def _taken(name: str, param: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"The key store has a collection {repr(name)[:60]} already.", code="E-SEAL-NAME", param=param
+    )
 
 
 def _no_collection(collection: str, file: str, known: Iterable[str]) -> KeyFileError:

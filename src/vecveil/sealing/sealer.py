@@ -144,12 +144,14 @@ class Sealer:
 
         Args:
             ids: str, int, bytes or UUID for each row.
-            collection: name; a data key is made for a new one.
+            collection: name; a data key is made for a new one. Of a collection whose keys were erased or renamed while
+                this process used them, no row is sealed.
             generations: number for each row that the caller keeps and passes again to `unseal` and `rank`.
 
         Raises:
             InvalidInputError: vectors are not finite, beyond the range of the precision, or protected by this process;
                 lengths differ.
+            KeyFileError: the key file cannot be read or written, or no longer has the collection's keys.
         """
         owner = "Sealer.seal"
         X = check_embeddings(vectors, owner=owner, param="vectors")
@@ -173,6 +175,7 @@ class Sealer:
             rows = zip(bodies, blank if texts is None else texts, blank if metadata is None else metadata, strict=True)
             options: Any = {"padding": self._padding, "compress": self._compress, "owner": owner}
             bodies = [body + encode_payload(text, row, **options) for body, text, row in rows]
+        self.keys.create(collection, exist_ok=True)
         return self._sealed([front + body for body in bodies], items, collection)
 
     def unseal(

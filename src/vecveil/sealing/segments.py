@@ -31,7 +31,7 @@ from cryptography.exceptions import InvalidTag
 
 from vecveil.errors import InvalidInputError, KeyFileError, SealingError, StoreError, optional_import
 from vecveil.sealing.blob import padded_length, quantised
-from vecveil.sealing.keystore import NONCE_BYTES, DataKey, KeyProvider, KeyStore, SingleKey, framed
+from vecveil.sealing.keystore import NONCE_BYTES, CollectionKeys, DataKey, KeyProvider, KeyStore, SingleKey, framed
 from vecveil.sealing.sealer import Sealer, open_keys
 
 with optional_import("A sealed index", "pyarrow", "index"):
@@ -495,7 +495,7 @@ class DataKeys:
 
     def wrap(self, key: bytes, name: str, key_id: str) -> bytes:
         if isinstance(self.store, KeyStore):
-            self.store.reserve(self.collection, 1)
+            self._of_index(self.store.reserve(self.collection, 1))
         nonce = secrets.token_bytes(NONCE_BYTES)
         for data_key in self._keys():
             if data_key.key_id.hex() == key_id:
@@ -524,7 +524,19 @@ class DataKeys:
 
     def _keys(self) -> tuple[DataKey, ...]:
         store = self.store
-        return store.read(self.collection).keys if isinstance(store, KeyStore) else (store.data_key(self.uuid),)
+        if isinstance(store, KeyStore):
+            return self._of_index(store.read(self.collection))
+        return (store.data_key(self.uuid),)
+
+    def _of_index(self, keys: CollectionKeys) -> tuple[DataKey, ...]:
+        if keys.uuid != self.uuid:
+            raise KeyFileError(
+                f"The keys of {self.collection[:80]!r} are of another index now: those of this one were erased or "
+                "renamed. Open the index again, with its own key file.",
+                code="E-SEAL-COLLECTION",
+                param="key",
+            )
+        return keys.keys
 
 
 class ProviderKeys:
@@ -595,7 +607,7 @@ class KeySource:
         if isinstance(self._key, KeyStore):
             # Another process may make an index of this name at the same moment: neither may have the other's key.
             name, unique = self._name, f"{self._name} {secrets.token_hex(4)}"
-            self._key.reserve(unique, 0)
+            self._key.create(unique)
             with contextlib.suppress(InvalidInputError):  # another index has the name, or its backups have
                 self._key.rename(unique, name)
                 unique = name

@@ -296,8 +296,7 @@ def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[st
     names = list(dict.fromkeys(ids))
     present = len(set(index.ids()).intersection(names))
     before = begun(Path(receipt), name, {each.encode("utf-8", "surrogatepass"): each for each in names})
-    rows = max(before.rows, present)
-    done = replace(before, rows=rows, absent=min(before.absent, len(names) - present))
+    done = replace(before.with_own(rows=present), absent=len(names) - present)
     done.save(receipt)
     index.forget(names)
     index.refresh()
@@ -312,6 +311,11 @@ def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[st
         done,
         finished=now(),
         compacted="Every segment that held a version of the rows was rewritten, and deleted.",
+        unverified=(
+            (f"{done.earlier['rows']:,} rows were deleted by an earlier run, as the receipt said.",)
+            if done.earlier.get("rows")
+            else ()
+        ),
         verified=(f"The ids of all {index.count():,} rows of the index were read again: none is on the list.",),
         remains=tuple(REMAINS),
     )

@@ -9,7 +9,7 @@ import struct
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -66,14 +66,15 @@ class Reconciliation:
 
 
 class Erasure(Record, frozen=True, kw_only=True, tag_field="schema", tag="vecveil.erasure/1"):
-    """The receipt of `forget`: counts and sentences, no id.
+    """The receipt of `forget`: counts and sentences, no id. The counts are what the last run found itself.
 
     Attributes:
         ids: number of distinct ids in the list.
         ids_sha256: hash of the sorted list; whoever guesses the whole list can test the guess.
         rows, blobs, cached: what was deleted in the store, the separate blobs and the embedding cache.
+        earlier: what the receipt says that earlier runs deleted besides, under the same names; nothing verifies it.
         unmatched: rows without a known text, whose embeddings the cache may still hold.
-        absent: ids that had no row.
+        absent: ids that had no row, also as an earlier run deleted it.
         released: ids that the ledger still counts, under salted hashes.
         compacted: what the database did to overwrite deleted bytes; None if it offers nothing.
         searched: deleted rows whose bytes the files were searched for; None if there are no local files.
@@ -93,6 +94,7 @@ class Erasure(Record, frozen=True, kw_only=True, tag_field="schema", tag="vecvei
     rows: Count = 0
     blobs: Count | None = None
     cached: Count | None = None
+    earlier: Mapping[str, Count] = {}
     unmatched: Count = 0
     absent: Count = 0
     released: Count | None = None
@@ -102,6 +104,11 @@ class Erasure(Record, frozen=True, kw_only=True, tag_field="schema", tag="vecvei
     verified: tuple[str, ...] = ()
     unverified: tuple[str, ...] = ()
     remains: tuple[str, ...] = ()
+
+    def with_own(self, **own: int | None) -> Erasure:
+        """Return the receipt with what this run deletes, and what remains of the counts of earlier runs."""
+        rest = {name: number - (own.get(name) or 0) for name, number in self.earlier.items()}
+        return replace(self, **own, earlier={name: number for name, number in rest.items() if number > 0})
 
 
 def reconcile(
@@ -180,23 +187,23 @@ def forget(
     known = list(dict.fromkeys([*run.texts, *run.readable, *run.opened()]))
     cache, listed = run.cache, run.listed
     before = begun(Path(receipt), name, listed)
-    # A killed run has deleted some already: its counts stay.
     done = replace(
-        before,
-        rows=max(before.rows, len(run.ids)),
-        blobs=None if run.blobs is None else max(before.blobs or 0, len(run.of_blobs)),
-        cached=None if cache is None else max(before.cached or 0, matching_texts(cache, known)),
-        unmatched=max(before.unmatched, 0 if cache is None else len(run.without_text)),
+        before.with_own(
+            rows=len(run.ids),
+            blobs=None if run.blobs is None else len(run.of_blobs),
+            cached=None if cache is None else matching_texts(cache, known),
+        ),
+        unmatched=0 if cache is None else len(run.without_text),
         released=None if run.ledger is None else _released(run.ledger, listed, run.ids),
         # Not the number of rows: of two spellings of a UUID each may have one.
-        absent=min(before.absent, len(listed) - len(set(_keys(run.ids)))),
+        absent=len(listed) - len(set(_keys(run.ids))),
     )
     done.save(receipt)
     if cache is not None:
         matching_texts(cache, known, delete=True)
     raised = run.delete()
-    if run.compact and done.rows:  # after an interruption too
-        done = replace(done, compacted=store.compact() or done.compacted)
+    if run.compact and (done.rows or done.earlier):  # after an interruption too
+        done = replace(done, compacted=store.compact() or None)
     left, others = run.read_again()
     left += 0 if cache is None else matching_texts(cache, known)
     if left:
@@ -210,8 +217,11 @@ def forget(
     verified = [f"{read}: none has an id of the list."]
     verified += [] if run.blobs is None else ["No separate blob has an id of the list."]
     verified += [] if cache is None else ["The embedding cache has none of the texts."]
-    if (earlier := before.rows - len(run.ids)) > 0:
-        notes.append(f"{earlier:,} rows were deleted by an earlier run: the files were not searched for theirs.")
+    if earlier := done.earlier.get("rows"):
+        notes.append(
+            f"{earlier:,} rows were deleted by an earlier run, as the receipt said: files and embedding cache were not "
+            "searched for theirs."
+        )
     if done.unmatched:
         notes.append(f"{done.unmatched:,} rows had no readable text: the embedding cache may contain theirs (--texts).")
     if cache is not None and any(Path(cache).glob("*.damaged-*")):
@@ -389,17 +399,18 @@ def _rows(store: VectorStore, batch: int, doing: str, show: bool | None) -> Iter
 
 
 def begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
-    """Return the receipt of an earlier run, or a new one."""
+    """Return a new receipt, with the counts of the one that earlier runs wrote as ``earlier``."""
     digest = hashlib.sha256(b"".join(sorted(listed))).hexdigest()
+    new = Erasure(vecveil=__version__, store=name, started=now(), ids=len(listed), ids_sha256=digest)
     if not path.exists():
-        rows = len(listed)
-        return Erasure(vecveil=__version__, store=name, started=now(), ids=rows, absent=rows, ids_sha256=digest)
+        return new
     before = Erasure.load(path)
     if (before.store, before.ids_sha256) != (name, digest):
         said = "The receipt file belongs to a different list or store. Name another file with `receipt`."
         raise StoreError(said, code="E-STORE-STATE", param="receipt")
-    # Of a finished run the counts stay; what it verified is verified anew.
-    return replace(before, ids=len(listed), finished=None, verified=(), unverified=(), remains=())
+    # Anyone may have edited the file: nothing in it counts as found by this run.
+    counts = {"rows": before.rows, "blobs": before.blobs or 0, "cached": before.cached or 0}
+    return replace(new, earlier={name: number + before.earlier.get(name, 0) for name, number in counts.items()})
 
 
 def now() -> str:

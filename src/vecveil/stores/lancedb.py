@@ -85,6 +85,11 @@ class LanceStore(DatabaseStore):
                 return self._metric_named(stats.distance_type and stats.distance_type.lower())
         return None
 
+    def _create_unless_there(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
+        # Alone: another process may make the table, or add the same columns, and a half made one does not open.
+        with self._alone(self._name) if self._name else contextlib.nullcontext():
+            super()._create_unless_there(dimension, metric, filter_fields)
+
     def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         columns = [
             pa.field("id", pa.string()),
@@ -93,8 +98,7 @@ class LanceStore(DatabaseStore):
             *(pa.field(name, pa.string()) for name in filter_fields),
         ]
         schema = pa.schema(columns, metadata={_MARK: b"1", _METRIC: (metric or "").encode()})
-        # Another process may make it at the same time; an existing table must have this schema.
-        lancedb.connect(self._where).create_table(self._name, schema=schema, exist_ok=True)
+        lancedb.connect(self._where).create_table(self._name, schema=schema)
 
     def _check_reuse(self, filter_fields: Sequence[str]) -> None:
         table = self._table()
@@ -123,13 +127,13 @@ class LanceStore(DatabaseStore):
         return self._batch(table, rows, 0)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self, name: str = "") -> Iterator[None]:
         """Let one thread or process at a time change the table.
 
         LanceDB would insert an id for each of two writers that do not see each other's row yet, and a compaction would
         remove files of an unfinished write.
         """
-        name = self._known()  # first: a lock makes its folder
+        name = name or self._known()  # first: a lock makes its folder
         with exclusive(Path(self._where) / f".{name}.lock", seconds=_LONGEST_WAIT):
             yield
 

@@ -50,6 +50,8 @@ _OWNER = "migrate"
 _RESTART = "Remove the state file and the destination, and start again."
 _LARGEST = 1 << 24  # bytes of a state file; one with 500 field names has far fewer
 _DIRECTION = 1e-5  # tolerance per coordinate of unit vectors, for a store that normalises in float32
+_RELEASED_AGAIN = 0.99  # least cosine of two keyed releases of a row
+_LEAST_COMPARED, _ERRORS = 20, 5.0  # rows, and standard errors, by which draws resemble each other more
 _SAME = 1e-6  # a few units of float32 rounding; the smallest useful noise is far larger
 
 
@@ -165,6 +167,11 @@ def read_state(path: Path) -> MigrationState | None:
             raise ValueError
         state = MigrationState.load(path)
         int(state.checksum, 16)
+        read = state.rows + state.skipped
+        if read > state.total or (state.copied and read < state.total):
+            raise ValueError
+        if state.skipped and not state.options.get("skip_bad"):
+            raise ValueError
     except (OSError, ValueError):
         raise DataFileError(
             f"{path.name!r} is no state file of a migration. Name another one with --state, or remove it and the "
@@ -220,6 +227,12 @@ class Verification:
         clean: number of rows that equal the source's vector; None if the source could not be read.
         unopened: number of rows whose sealed blob does not open; None without a sealer.
         missing: number of rows of the source that were neither copied nor skipped; None without it.
+        altered: number of rows that differ from the source, as the sealed original or the keyed release of its vector
+            shows; None if neither was compared.
+        misplaced: the vectors resemble further releases of their rows less than such releases resemble each other: some
+            are of other rows. False also where that cannot be told.
+        recorded: number of rows whose protected vectors nothing but the state file's checksum confirms. Whoever can
+            write that file and the destination can exchange them.
         directions: the store normalises, so vectors were compared by direction when written.
     """
 
@@ -231,6 +244,9 @@ class Verification:
     directions: bool
     unopened: int | None = None
     missing: int | None = None
+    altered: int | None = None
+    misplaced: bool = False
+    recorded: int = 0
 
     @property
     def ok(self) -> bool:
@@ -246,6 +262,8 @@ class Verification:
             (self.bad, f"{self.bad:,} rows of the destination have no finite vector of the right dimension."),
             (self.clean, f"{self.clean or 0:,} rows of the destination hold their clean vector."),
             (self.unopened, f"{self.unopened or 0:,} rows of the destination have no sealed blob that opens."),
+            (self.altered, f"{self.altered or 0:,} rows of the destination are not those of the source."),
+            (self.misplaced, "Vectors in the destination do not belong to the rows that they are stored with."),
             (self.missing, f"{self.missing or 0:,} rows of the source were not copied: it has changed."),
         )
         return tuple(sentence for wrong, sentence in sentences if wrong)
@@ -375,7 +393,7 @@ def migrate(
                 sealer.keys.note_protector(names[1], protector.fingerprint, protector.encoder_info.fingerprint)
                 sealer.keys.note_filter_fields(names[1], options.filter_fields)
             run.copy(policy, source)
-        return run.verified(resumed)
+        return run.verified(resumed, policy)
 
 
 def verify_migration(
@@ -448,9 +466,16 @@ class _Run:
         self.state = state
         write_state(self.state_file, state)
 
-    def verified(self, resumed: int) -> Migration:
+    def verified(self, resumed: int, policy: ReleasePolicy | None = None) -> Migration:
         result = verify(
-            self.dest, self.state, self.source, batch=self.batch, sealer=self.sealer, show_progress=self.show_progress
+            self.dest,
+            self.state,
+            self.source,
+            recorded=resumed,
+            policy=policy,
+            batch=self.batch,
+            sealer=self.sealer,
+            show_progress=self.show_progress,
         )
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) if result.ok else None
         self.save(replace(self.state, verified=when))
@@ -744,7 +769,7 @@ def _key_of(policy: ReleasePolicy) -> tuple[str | None, str | None]:
 
 def _seal_of(sealer: Sealer | None, collection: str) -> str | None:
     """Return the UUID of the sealed collection, made if it is new; None without a sealer."""
-    return None if sealer is None else str(sealer.keys.reserve(collection, 0).uuid)
+    return None if sealer is None else str(sealer.keys.create(collection, exist_ok=True).uuid)
 
 
 def _check_same(
@@ -802,11 +827,17 @@ def verify(
     state: MigrationState,
     source: VectorStore | None,
     *,
+    recorded: int,
+    policy: ReleasePolicy | None = None,
     batch: int = 1000,
     sealer: Sealer | None = None,
     show_progress: bool | None = None,
 ) -> Verification:
     """Compare all rows of ``dest`` with the checksum in ``state``, and by id with the clean ``source`` if given.
+
+    Args:
+        recorded: number of rows that earlier runs wrote, whose checksum was read from a file. With ``policy`` the rows
+            are released again and compared: with a noise key one by one, with fresh noise as a whole.
 
     Raises:
         StoreError: a store does not answer.
@@ -816,6 +847,11 @@ def verify(
     unopened: int | None = None if sealer is None else 0
     total = -(-state.rows // batch)
     copied: set[int] = set()
+    again = None if policy is None or policy.rewrites_texts or not recorded else policy
+    releases = None if again is None or again.key is None else again
+    drawn = None if again is None or again.key is not None else again.protector
+    resemblance: list[npt.NDArray[np.float64]] = []
+    altered: int | None = None if source is None or (releases is None and sealer is None) else 0
     for part in progress(dest.every_row(batch), "Verifying", total=total, show=show_progress, unit="batch"):
         rows += len(part)
         copied.update(map(hash, _keys(part.ids)))
@@ -828,19 +864,61 @@ def verify(
             blobs = [decoded(row.get(SEALED_FIELD)) for row in part.fields]
             opened = sealer.unseal(blobs, ids=part.ids, collection=state.dest, on_invalid="skip")
             unopened += len(opened.skipped)
+            exact = dict(zip(opened.ids, opened.vectors, strict=True))
         if source is not None and clean is not None:
             try:
                 originals = source.read(part.ids)
             except StoreError:
-                clean = None  # the source lacks a row
+                clean = altered = None  # the source lacks a row
                 continue
             clean += int(is_clean(part.vectors, originals.vectors).sum())
+            if drawn is not None:  # these draws are not kept: nobody can average them
+                one, two = (_units(np.asarray(drawn.protect(originals.vectors), np.float32)) for _ in range(2))
+                resemblance.append(np.stack([(one * other).sum(axis=1) for other in (two, _units(part.vectors))]))
+            if altered is not None:
+                same_row = np.ones(len(part), np.bool_)
+                if sealer is not None:
+                    at = [i for i, name in enumerate(part.ids) if name in exact]
+                    same_row[at] = _rounded([exact[part.ids[i]] for i in at], originals.vectors[at])
+                if releases is not None:
+                    repeated = np.asarray(releases.documents(originals.vectors, ids=part.ids), np.float32)
+                    # Not to the last bit: a rounded value, or a sign, may differ with the size of the batch.
+                    same_row &= (_units(part.vectors) * _units(repeated)).sum(axis=1) > _RELEASED_AGAIN
+                altered += int((~same_row).sum())
     same, missing = as_hex(checksum) == state.checksum, None
     # The source's ids, asked for once more: the copy may not have read every row. Lost rows are told by the checksum.
     if source is not None and same:
         absent = sum(hash(key) not in copied for names in source.ids() for key in _keys(dest.spelled(names)))
         missing = max(absent - state.skipped, 0)
-    return Verification(rows, state.rows, same, bad, clean, dest.normalises, unopened, missing)
+    return Verification(
+        rows,
+        state.rows,
+        same,
+        bad,
+        clean,
+        dest.normalises,
+        unopened,
+        missing,
+        altered,
+        misplaced=_misplaced(resemblance),
+        recorded=0 if releases is not None and altered is not None else recorded,
+    )
+
+
+def _misplaced(resemblance: Sequence[npt.NDArray[np.float64]]) -> bool:
+    """Return whether stored vectors resemble a draw of their row less than two draws resemble each other.
+
+    Args:
+        resemblance: cosines (2, N) of a draw with another draw, and with the stored vector.
+    """
+    if not resemblance:
+        return False
+    drawn, stored = np.concatenate(resemblance, axis=1)
+    if len(drawn) < _LEAST_COMPARED:
+        return False
+    error = np.sqrt((drawn.var(ddof=1) + stored.var(ddof=1)) / len(drawn))
+    # A method without noise has no error; what a store rounds differs by less than the thousandth.
+    return bool(drawn.mean() - stored.mean() > _ERRORS * error + 1e-3)
 
 
 def _keys(ids: Sequence[str]) -> list[bytes]:
@@ -851,6 +929,13 @@ def is_clean(released: npt.NDArray[np.float32], clean: npt.NDArray[np.float32]) 
     """Return a mask (N,) of the rows with equal directions."""
     # Lengths do not count: encoders' vectors have norm 1, so a scaled clean vector is a clean vector.
     return _near(released, clean, _SAME)
+
+
+def _rounded(sealed: Sequence[npt.NDArray[np.float32]], clean: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    """Return a mask (N,) of the rows that differ by no more than a sealed vector is rounded: 1/254 of its largest."""
+    if not len(clean):
+        return np.ones(0, np.bool_)
+    return np.asarray(np.abs(np.stack(sealed) - clean).max(axis=1) <= np.abs(clean).max(axis=1) / 64, np.bool_)
 
 
 def _near(A: npt.NDArray[np.float32], B: npt.NDArray[np.float32], tolerance: float) -> npt.NDArray[np.bool_]:

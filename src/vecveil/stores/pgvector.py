@@ -34,6 +34,7 @@ from vecveil.stores.store import (
 )
 
 _ID, _VECTOR = "id", "embedding"
+_CREATION = 0x7665637665696C  # advisory lock of whoever makes a table
 _COMMENT = "metric: "  # comment of the vector column, which keeps the metric of a table without index
 _VECTORS = ("vector", "halfvec", "sparsevec")
 _CLASSES = {"cosine": "cosine", "ip": "dot", "l2": "euclidean", "l1": "manhattan"}
@@ -146,7 +147,6 @@ class PgvectorStore(DatabaseStore):
         self._opened: Any = None
         self._lock = threading.RLock()
         self._registered: Any = None
-        self._known_layout: _Layout | None = None
 
     def close(self) -> None:
         if self._opened is not None:
@@ -178,6 +178,15 @@ class PgvectorStore(DatabaseStore):
             with connection.transaction(), connection.cursor() as cursor:
                 yield cursor
 
+    @contextmanager
+    def _reading(self, doing: str) -> Iterator[Any]:
+        """Yield a cursor of a connection of its own, for a reader that leaves it open while its caller goes on.
+
+        What the caller wrote meanwhile on the same connection would be in the reader's transaction, and lost with it.
+        """
+        with self._guard(doing), self._psycopg.connect(self._where) as connection, connection.cursor() as cursor:
+            yield cursor
+
     def _identifier(self, *names: str) -> Any:
         # psycopg reads % as a placeholder in statements with values, even inside quoted identifiers.
         return self._sql.Identifier(*(name.replace("%", "%%") for name in names))
@@ -192,9 +201,8 @@ class PgvectorStore(DatabaseStore):
         """Return the table's quoted name as a bound value for ``to_regclass``."""
         return str(self._table().as_string(cursor)).replace("%%", "%")
 
-    def _statement(self, text: str, /, **parts: Any) -> Any:
+    def _statement(self, text: str, layout: _Layout | None = None, /, **parts: Any) -> Any:
         """Return the statement ``text`` with its braces filled: table, id, vector and ``parts``."""
-        layout = self._known_layout
         if layout is not None:
             parts |= {"id": self._identifier(layout.id_column), "vector": self._identifier(layout.vector_column)}
         return self._sql.SQL(text).format(table=self._table(), **parts)
@@ -216,16 +224,14 @@ class PgvectorStore(DatabaseStore):
         return self._name
 
     def layout(self) -> _Layout:
-        """Return the table's columns, cached.
+        """Return the table's columns, looked up each time: another thread or process may add some.
 
         Raises:
             StoreError: no such table, no primary key of one column, or no single column of vectors.
         """
-        if self._known_layout is None:
-            self._name = self._name or super()._known()
-            with self.cursor("looking at the table", vectors=False) as cursor:
-                self._known_layout = self._look_up(cursor)
-        return self._known_layout
+        self._name = self._name or super()._known()
+        with self.cursor("looking at the table", vectors=False) as cursor:
+            return self._look_up(cursor)
 
     def _look_up(self, cursor: Any) -> _Layout:
         rows = self._psycopg.rows.namedtuple_row
@@ -269,7 +275,7 @@ class PgvectorStore(DatabaseStore):
             (count,) = cursor.execute(self._statement("SELECT count(*) FROM {table}"), ()).fetchone()
             dimension = layout.dimension
             if count and not dimension:
-                (dimension,) = cursor.execute(self._statement(often), ()).fetchone() or (0,)
+                (dimension,) = cursor.execute(self._statement(often, layout), ()).fetchone() or (0,)
         return StoreInfo(self.kind, self._name, int(count), int(dimension), layout.metric)
 
     def dimension(self) -> int:
@@ -280,6 +286,8 @@ class PgvectorStore(DatabaseStore):
         column, size = self._identifier(self._vector or _VECTOR), self._sql.Literal(dimension)
         table = "CREATE TABLE IF NOT EXISTS {table} (" + _ID + " text PRIMARY KEY, {column} vector({size}) NOT NULL)"
         with self.cursor("making the table", vectors=False) as cursor:
+            # One process at a time: IF NOT EXISTS alone fails where another one makes the same.
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
             # CREATE EXTENSION needs privileges that a user of an installed extension may lack.
             if cursor.execute("SELECT to_regtype('vector')").fetchone() == (None,):
                 cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
@@ -288,7 +296,6 @@ class PgvectorStore(DatabaseStore):
                 text = self._sql.Literal(_COMMENT + metric)
                 comment = "COMMENT ON COLUMN {table}.{column} IS {text}"
                 cursor.execute(self._statement(comment, column=column, text=text), ())
-        self._known_layout = None
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         last = json_cursor(after)
@@ -312,9 +319,9 @@ class PgvectorStore(DatabaseStore):
             return [row[0] for row in cursor.execute(select, [list(ids)]).fetchall()]
 
     def _listed(self) -> Iterator[list[str]]:
-        self.layout()
-        with self.cursor("listing ids") as cursor:
-            rows = cursor.stream(self._statement("SELECT {id}::text FROM {table}"), ())
+        layout = self.layout()
+        with self._reading("listing ids") as cursor:
+            rows = cursor.stream(self._statement("SELECT {id}::text FROM {table}", layout), ())
             while names := [row[0] for row in itertools.islice(rows, LISTED)]:
                 yield names
 
@@ -327,7 +334,7 @@ class PgvectorStore(DatabaseStore):
     def beside(self) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
         """Yield name and rows of the tables that a foreign key connects with the table."""
         self.layout()
-        with self.cursor("reading the other tables") as cursor:
+        with self._reading("reading the other tables") as cursor:
             names = cursor.execute(_BESIDE, {"table": self._as_value(cursor)}).fetchall()
             for (name,) in names:  # quoted by PostgreSQL
                 with cursor.connection.cursor(name="beside") as rows:
@@ -341,7 +348,8 @@ class PgvectorStore(DatabaseStore):
         beside = self._sql.SQL("").join(
             self._sql.SQL(", {}::text" if n in layout.vectors else ", {}").format(self._identifier(n)) for n in names
         )
-        select = self._statement("SELECT {id}::text, {vector}::vector{beside} FROM {table} " + condition, beside=beside)
+        rows_of = "SELECT {id}::text, {vector}::vector{beside} FROM {table} " + condition
+        select = self._statement(rows_of, layout, beside=beside)
         with self.cursor("reading rows") as cursor:
             rows = cursor.execute(select, values).fetchall()
         # A row without a vector counts to those before it.
@@ -356,19 +364,24 @@ class PgvectorStore(DatabaseStore):
         return batches
 
     def _write(self, batch: Batch) -> None:
-        layout = self.layout()
-        # Further vectors stay as they are; in a new table they would be clean.
-        batch = replace(batch, fields=tuple(_without(row, layout.vectors) for row in batch.fields))
-        # Writing may add columns, and a rolled-back batch takes them away again: do not cache across writes.
-        self._known_layout = None
-        try:
-            with self.cursor("writing rows; no row of the batch was written") as cursor:
-                self._known_layout = layout = self._adopted(cursor, layout, batch)
-                self._upsert(cursor, batch, self._widened(cursor, layout, batch))
-        finally:
-            self._known_layout = None
+        # Alone only to change columns. Both locks come before the look: no other writer changes the table behind it.
+        if not self._written(batch, "ROW EXCLUSIVE"):
+            self._written(batch, "ACCESS EXCLUSIVE")
 
-    def _upsert(self, cursor: Any, batch: Batch, types: Mapping[str, str]) -> None:
+    def _written(self, batch: Batch, mode: str) -> bool:
+        """Write the rows; return False, with nothing done, if columns must change and ``mode`` shares the table."""
+        with self.cursor("writing rows; no row of the batch was written") as cursor:
+            cursor.execute(self._statement(f"LOCK TABLE {{table}} IN {mode} MODE"), ())
+            layout = self._look_up(cursor)
+            # Further vectors stay as they are; in a new table they would be clean.
+            batch = replace(batch, fields=tuple(_without(row, layout.vectors) for row in batch.fields))
+            if mode == "ROW EXCLUSIVE" and (_adoptable(layout, batch) or _changes(layout, batch)):
+                return False
+            layout = self._adopted(cursor, layout, batch)
+            self._upsert(cursor, layout, batch, self._widened(cursor, layout, batch))
+            return True
+
+    def _upsert(self, cursor: Any, layout: _Layout, batch: Batch, types: Mapping[str, str]) -> None:
         from psycopg.types.json import Json, Jsonb
 
         def bound(value: Any, kind: str) -> Any:
@@ -377,7 +390,7 @@ class PgvectorStore(DatabaseStore):
             value = value.tolist() if isinstance(value, np.ndarray) else value
             return Jsonb(value) if kind == "jsonb" else Json(value) if kind == "json" else value
 
-        SQL, quoted, layout = self._sql.SQL, self._identifier, self.layout()
+        SQL, quoted = self._sql.SQL, self._identifier
         given = {name for row in batch.fields for name in row}
         names = [name for name in types if name in given]
         # Reset columns that the new rows lack, so that nothing of a replaced row remains.
@@ -389,6 +402,7 @@ class PgvectorStore(DatabaseStore):
         statement = self._statement(
             "INSERT INTO {table} ({id}, {names}) OVERRIDING SYSTEM VALUE VALUES (%s::" + layout.id_type + ", {values})"
             " ON CONFLICT ({id}) DO UPDATE SET {changes}",
+            layout,
             names=SQL(", ").join(written),
             values=SQL(", ").join([SQL("%s")] * len(written)),
             changes=SQL(", ").join(changes),
@@ -400,8 +414,7 @@ class PgvectorStore(DatabaseStore):
     def _adopted(self, cursor: Any, layout: _Layout, batch: Batch) -> _Layout:
         """Give a table that `create` made, still empty, the id type and column names of the rows' source."""
         row = batch.fields[0]
-        made = (layout.id_column, layout.id_type, layout.vector_column) == (_ID, "text", _VECTOR)
-        if not isinstance(row, TableRow) or not made or layout.columns or layout.generated:
+        if not isinstance(row, TableRow) or not _adoptable(layout, batch):
             return layout
         if cursor.execute(self._statement("SELECT 1 FROM {table} LIMIT 1"), ()).fetchone() is not None:
             return layout
@@ -471,6 +484,7 @@ class PgvectorStore(DatabaseStore):
         select = self._statement(
             "SELECT {id}, {vector} {operator} %s{beside} FROM {table} WHERE {vector} IS NOT NULL{conditions}"
             " ORDER BY {vector} {operator} %s LIMIT %s",
+            layout,
             operator=SQL(self.metrics[layout.metric or "euclidean"]),
             beside=SQL("").join(SQL(", {}").format(quoted(name)) for name in names),
             conditions=SQL("").join(SQL(" AND {}").format(condition) for condition in conditions),
@@ -487,9 +501,10 @@ class PgvectorStore(DatabaseStore):
         return [Match(row[0], float(row[1]), dict(zip(names, row[2:], strict=True))) for row in rows]
 
     def _delete(self, ids: list[str]) -> None:
+        layout = self.layout()
+        delete = "DELETE FROM {table} WHERE {id} = ANY(%s::" + layout.id_type + "[])"
         with self.cursor("deleting rows") as cursor:
-            kind = self.layout().id_type
-            cursor.execute(self._statement("DELETE FROM {table} WHERE {id} = ANY(%s::" + kind + "[])"), [ids])
+            cursor.execute(self._statement(delete, layout), [ids])
 
     def _compact(self, name: str) -> str:
         self._connection().execute(self._statement("VACUUM (FULL) {table}"), ())
@@ -516,6 +531,22 @@ def _array(text: str) -> Any:
 def _without(row: Mapping[str, Any], vectors: Mapping[str, str]) -> Mapping[str, Any]:
     values = {name: value for name, value in row.items() if name not in vectors or not isinstance(value, np.ndarray)}
     return row.with_values(values) if isinstance(row, TableRow) else values
+
+
+def _adoptable(layout: _Layout, batch: Batch) -> bool:
+    """Return whether `create` made the table, as far as its columns say, and the rows are of another one."""
+    made = (layout.id_column, layout.id_type, layout.vector_column) == (_ID, "text", _VECTOR)
+    return made and isinstance(batch.fields[0], TableRow) and not layout.columns and not layout.generated
+
+
+def _changes(layout: _Layout, batch: Batch) -> bool:
+    """Return whether the rows need further columns, or wider ones."""
+    values = (item for row in batch.fields for item in row.items() if item[1] is not None)
+    return any(
+        name not in layout.columns or (layout.columns[name] in _WHOLE and isinstance(value, float))
+        for name, value in values
+        if name not in layout.generated
+    )
 
 
 def _is_name(name: str) -> bool:

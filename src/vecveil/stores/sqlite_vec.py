@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from vecveil.errors import StoreError, optional_import
+from vecveil.sealing.blob import empty_log, transaction
 from vecveil.stores.store import (
     LISTED,
     Batch,
@@ -85,22 +86,16 @@ class SqliteVecStore(DatabaseStore):
         self._opened = None
 
     @contextlib.contextmanager
-    def cursor(self, doing: str) -> Iterator[Any]:
-        """Yield a cursor in a savepoint, which is rolled back on an error."""
-        # A savepoint, not a transaction: `beside` reads a table while its caller reads others.
+    def cursor(self, doing: str, *, write: bool = False) -> Iterator[Any]:
+        """Yield a cursor, to ``write`` in a transaction."""
+        # Reads have none: `beside` and its caller may leave one open, in which a write would not be committed.
         with self._lock, self._guard(doing):
-            cursor = self._connection().cursor()
-            cursor.execute("SAVEPOINT vecveil")
-            try:
+            connection = self._connection()
+            with (
+                transaction(connection) if write else contextlib.nullcontext(),
+                contextlib.closing(connection.cursor()) as cursor,
+            ):
                 yield cursor
-            except BaseException:
-                # If the database is gone, the rollback fails too and must not hide the first error.
-                with contextlib.suppress(Exception):
-                    cursor.execute("ROLLBACK TO vecveil")
-                    cursor.execute("RELEASE vecveil")
-                raise
-            cursor.execute("RELEASE vecveil")
-            cursor.close()
 
     def _connection(self) -> Any:
         if self._opened is None:
@@ -163,8 +158,9 @@ class SqliteVecStore(DatabaseStore):
         option = "" if metric is None else f" distance_metric={self.metrics[metric]}"
         vector = f"{self._vector or 'embedding'} float[{dimension}]{option}"
         columns = ["id text primary key", vector, *(f"{name} text" for name in filter_fields), f"+{_JSON} text"]
-        with self.cursor("making the table") as cursor:
-            cursor.execute(f"CREATE VIRTUAL TABLE {_quoted(self._name)} USING vec0({', '.join(columns)})")
+        with self.cursor("making the table", write=True) as cursor:
+            # Another process may have made it: `create` compares it.
+            cursor.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS {_quoted(self._name)} USING vec0({', '.join(columns)})")
 
     def _check_reuse(self, filter_fields: Sequence[str]) -> None:
         if set(filter_fields) - set(self._layout().columns):
@@ -184,9 +180,9 @@ class SqliteVecStore(DatabaseStore):
     def _listed(self) -> Iterator[list[str]]:
         layout = self._layout()
         with self.cursor("listing ids") as cursor:
-            cursor.execute(f"SELECT {_quoted(layout.key)} FROM {_quoted(self._name)}")
-            while rows := cursor.fetchmany(LISTED):
-                yield [str(row[0]) for row in rows]
+            rows = cursor.execute(f"SELECT {_quoted(layout.key)} FROM {_quoted(self._name)}").fetchall()
+        for start in range(0, len(rows), LISTED):
+            yield [str(row[0]) for row in rows[start : start + LISTED]]
 
     def _read(self, ids: list[str]) -> Batch:
         # With a numeric key the shadow table of row ids has NULL in `id`.
@@ -241,7 +237,7 @@ class SqliteVecStore(DatabaseStore):
             [name, vector.astype("<f4").tobytes(), *(row.get(column) for column in names)]
             for name, vector, row in zip(ids, batch.vectors, rows, strict=True)
         ]
-        with self.cursor("writing rows; no row of the batch was written") as cursor:
+        with self.cursor("writing rows; no row of the batch was written", write=True) as cursor:
             cursor.executemany(f"DELETE FROM {table} WHERE {_quoted(layout.key)} = ?", [[name] for name in ids])
             cursor.executemany(f"INSERT INTO {table} ({columns}) VALUES ({places})", values)
 
@@ -269,12 +265,12 @@ class SqliteVecStore(DatabaseStore):
 
     def _delete(self, ids: list[str]) -> None:
         delete = f"DELETE FROM {_quoted(self._name)} WHERE {_quoted(self._layout().key)} = ?"
-        with self.cursor("deleting rows") as cursor:
+        with self.cursor("deleting rows", write=True) as cursor:
             cursor.executemany(delete, [[name] for name in self._keys(ids)])
 
     def _compact(self, name: str) -> str:
         self._connection().execute("VACUUM")
-        self._connection().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        empty_log(self._connection(), Path(self._where).name)
         return "SQLite rewrote the file (VACUUM) and emptied its log."
 
     def _rowids(self) -> str:

@@ -385,15 +385,18 @@ class DatabaseStore(VectorStore):
             self._create_unless_there(dimension, metric, filter_fields)
 
     def _create_unless_there(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
-        # An empty collection may have been made beforehand, with options that `create` does not know.
-        if self.exists():
-            with self._guard("describing the collection"):
-                existing = self.dimension()
-                if existing not in (0, dimension):
-                    said = f"The {self.noun} has {existing} dimensions, not {dimension}. Name another {self.noun}."
-                    raise StoreError(said, param="dimension")
-                self._check_reuse(filter_fields)
-            return
+        if not self.exists():
+            self._create_new(dimension, metric, filter_fields)
+        # An empty collection may have been made beforehand, with options that `create` does not know, or by another
+        # process meanwhile.
+        with self._guard("describing the collection"):
+            existing = self.dimension()
+            if existing not in (0, dimension):
+                said = f"The {self.noun} has {existing} dimensions, not {dimension}. Name another {self.noun}."
+                raise StoreError(said, param="dimension")
+            self._check_reuse(filter_fields)
+
+    def _create_new(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         if metric is not None and metric not in self.metrics:
             fix = f"Use another database, or make the {self.noun} with one of these metrics first."
             raise unknown_name(self._owner, "metric", self.metrics, metric, fix=fix)
@@ -401,8 +404,12 @@ class DatabaseStore(VectorStore):
             raise InvalidInputError(f"Name the {self.noun} to make: KIND:WHERE#NAME.", param="location")
         # Clients refuse names by rules of their own, with an error that is not passed on.
         fix = f"Check that the database runs and takes the name for a {self.noun}, then repeat the command."
-        with database_errors(f"making the {self.noun}", fix):
-            self._create(dimension, metric, filter_fields)
+        try:
+            with database_errors(f"making the {self.noun}", fix):
+                self._create(dimension, metric, filter_fields)
+        except StoreError:
+            if not self.exists():  # else another process was faster
+                raise
 
     def _check_reuse(self, filter_fields: Sequence[str]) -> None:
         """Raise if an existing collection must not be written to, or cannot filter by these fields."""

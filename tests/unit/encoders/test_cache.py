@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -16,7 +17,9 @@ import numpy as np
 import pytest
 
 from vecveil.encoders import CacheWarning, EmbeddingCache, as_text_encoder, default_cache_folder
+from vecveil.encoders.cache import matching_texts
 from vecveil.encoders.text_encoder import CHUNK_SIZE
+from vecveil.errors import DataFileError
 
 DIMENSION = 24
 
@@ -315,3 +318,17 @@ def test_the_folder_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, 
     assert default_cache_folder() == tmp_path / "xdg" / "vecveil" / "embeddings"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert default_cache_folder().parts[-3:] == (".cache", "vecveil", "embeddings")
+
+
+def test_entries_that_another_connection_reads_are_not_called_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EmbeddingCache.__init__.__kwdefaults__, "patience", 0.0)
+    cache = EmbeddingCache(tmp_path, "encoder")
+    cache.put(["a text"], np.ones((1, 4), np.float32))
+    with contextlib.closing(sqlite3.connect(cache.path, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT * FROM vectors").fetchall()
+        with pytest.raises(DataFileError, match="Another program reads"):
+            matching_texts(tmp_path, ["a text"], delete=True)
+    assert matching_texts(tmp_path, ["a text"], delete=True) == 0

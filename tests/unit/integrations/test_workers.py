@@ -124,7 +124,7 @@ def test_sealing_and_opening_travel_without_keys(
     vecveil.NoiseKeys.create("search.keys", "other")
     with raises("E-SEAL-COLLECTION", "collection"):
         ArrowProtection(job)(table_of(X))
-    KeyStore("search.keys").reserve("notes", 0)
+    KeyStore("search.keys").create("notes")
     with raises("E-SEAL-COLLECTION", "seal_key"):
         ArrowProtection(job)(table_of(X))
     with raises("E-INPUT", "seal_name"):

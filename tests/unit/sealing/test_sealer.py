@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
+import itertools
 import json
 import multiprocessing
 import pickle
 import secrets
+import sqlite3
 import stat
 import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESGCMSIV
 
 from harness.errors import raises
-from vecveil.errors import SealingError
+from vecveil.errors import KeyFileError, SealingError
 from vecveil.randomness import NoiseKeys
 from vecveil.sealing import KeyStore, Sealer, SqliteBlobs
 from vecveil.sealing.blob import canonical_ids, padded_length
+from vecveil.sealing.segments import DataKeys, KeySource
 
 IDS = ["a", "b", "c", "d"]
 CANARY = "canary-3f9c2 metformin"
@@ -159,6 +166,9 @@ def test_rotation_keeps_readers_going_and_retiring_closes_old_blobs(path: Path, 
     with raises("E-SEAL-COLLECTION", "collection"):
         reader.unseal(new, ids=IDS, collection="notes")
     # A collection made anew under the old name does not open the old blobs.
+    with raises("E-SEAL-COLLECTION", "collection"):
+        reader.seal(X, ids=IDS, collection="notes")
+    reader.keys.create("notes")
     reader.seal(X, ids=IDS, collection="notes")
     assert reader.unseal(new, ids=IDS, collection="notes", on_invalid="skip").skipped == IDS
 
@@ -179,7 +189,7 @@ def test_a_key_store_counts_about_what_was_sealed(path: Path, X: np.ndarray) -> 
     for i in range(200):
         if i % 50 == 0:
             sealer = Sealer(path)  # another process
-            sealer.keys.reserve("notes", 0)
+            sealer.keys.create("notes", exist_ok=True)
         sealer.seal(X, ids=IDS, collection="notes")
         assert 4 * (i + 1) <= KeyStore(path).collections()["notes"]["sealed_at_most"] <= 6 * (i + 1)
 
@@ -296,7 +306,7 @@ def _filled(path: Path, start: int) -> None:
 def test_a_key_store_that_cannot_be_written_is_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     NoiseKeys.create(tmp_path / "search.keys", "one")
     store = KeyStore(tmp_path / "search.keys")
-    store.reserve("notes", 1)
+    store.create("notes")
     before = (tmp_path / "search.keys").read_bytes()
 
     def full(*arguments: object, **options: object) -> None:
@@ -363,9 +373,175 @@ def test_blobs_in_a_sqlite_file(tmp_path: Path) -> None:
         SqliteBlobs(tmp_path / "text")
 
 
+def test_only_the_first_seal_of_a_process_makes_a_collection(path: Path, X: np.ndarray) -> None:
+    with raises("E-SEAL-COLLECTION", "collection"):
+        KeyStore(path).reserve("notes", 1)
+    assert KeyStore(path).collections() == {}
+    KeyStore(path).create("notes")
+    with raises("E-SEAL-NAME", "collection"):
+        KeyStore(path).create("notes")
+
+    def renamed_and_made_again(store: KeyStore) -> None:
+        store.rename("notes", "older notes")
+        store.create("notes")
+
+    changes: list[Callable[[KeyStore], object]] = [
+        lambda store: store.erase("notes"),
+        lambda store: store.rename("notes", "others"),
+        renamed_and_made_again,
+    ]
+    for change in changes:
+        writer = Sealer(path)
+        KeyStore(path).create("notes", exist_ok=True)
+        writer.seal(X, ids=IDS, collection="notes")
+        change(KeyStore(path))  # another process
+        before = path.read_bytes()
+        for refused in (
+            partial(writer.seal, X, ids=IDS, collection="notes"),
+            partial(writer.keys.reserve, "notes", 1),
+            partial(writer.keys.check_protector, "notes", "f" * 64, adding=True),
+        ):
+            with raises("E-SEAL-COLLECTION", "collection"):
+                refused()
+        assert path.read_bytes() == before
+        Sealer(path).seal(X, ids=IDS, collection="notes")  # a process that starts now
+
+
+def test_a_key_store_of_a_provider_that_vanishes_is_not_begun_anew(tmp_path: Path, X: np.ndarray) -> None:
+    sealer = Sealer(Wrapper(), store=tmp_path / "data.keys")
+    sealer.seal(X, ids=IDS, collection="notes")
+    (tmp_path / "data.keys").rename(tmp_path / "elsewhere")
+    for collection in ("notes", "others"):
+        with raises("E-KEY-FILE", "path"):
+            sealer.seal(X, ids=IDS, collection=collection)
+    assert not (tmp_path / "data.keys").exists()
+    (tmp_path / "elsewhere").rename(tmp_path / "data.keys")
+    sealer.seal(X, ids=IDS, collection="notes")
+
+
+def test_an_index_wraps_under_its_own_keys_alone(path: Path) -> None:
+    keys = KeySource(path, "notes").new()
+    assert isinstance(keys, DataKeys)
+    keys.wrap(bytes(32), "segments/1")
+    again = DataKeys(KeyStore(path), "notes")  # of a process that has not read the keys since
+    KeyStore(path).erase("notes")
+    for each in (keys, again):
+        with raises("E-SEAL-COLLECTION", "collection"):
+            each.wrap(bytes(32), "segments/2")
+    assert KeyStore(path).collections() == {}
+    KeySource(path, "notes").new()  # the index is made again
+    # A key store that was opened since knows the new keys of this name.
+    late = DataKeys(KeyStore(path), "notes", keys.uuid)
+    for each in (keys, again, late):
+        with raises("E-SEAL-COLLECTION"):
+            each.wrap(bytes(32), "segments/2")
+
+
+def _paths(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield place
+    for name in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield from _paths(value[name], (*place, name))
+
+
+def _replaced(value: Any, place: tuple[Any, ...], other: Any) -> Any:
+    if not place:
+        return other
+    changed = value.copy()
+    changed[place[0]] = _replaced(value[place[0]], place[1:], other)
+    return changed
+
+
+def test_every_member_of_a_key_store_with_a_wrong_type_is_one_clear_error(path: Path, X: np.ndarray) -> None:
+    sealer = Sealer(path)
+    for collection in ("notes", "others"):
+        sealer.seal(X, ids=IDS, collection=collection)
+        sealer.keys.note_protector(collection, "f" * 64, "e" * 64)
+        sealer.keys.note_filter_fields(collection, ["tenant"])
+    for _ in range(3):
+        sealer.keys.rotate("notes")
+    sealer.keys.retire("notes", keep=sealer.keys.read("notes").current.key_id)
+    record = json.loads(path.read_text())
+    refused = 0
+    places = list(_paths(record))
+    assert ("collections", "notes", "retired", 0) in places
+    for place, other in itertools.product(places, (None, 5, -1, 1.5, True, "x", "", [], {}, [5], ["x"], {"a": 5})):
+        path.write_text(json.dumps(_replaced(record, place, other)))
+        try:
+            store = KeyStore(path)
+            for collection, entry in store.collections().items():
+                keys = store.reserve(collection, 1)
+                assert keys.uuid.hex in entry["uuid"].replace("-", "")
+                store.is_retired(collection, keys.current.key_id.hex())
+                store.rotate(collection)
+                store.retire(collection, keep=keys.current.key_id)
+                store.note_filter_fields(collection, ["drug"])
+        except KeyFileError:
+            refused += 1
+    assert refused > 7 * len(places)
+
+
+def test_a_key_store_that_contradicts_itself_is_refused(path: Path) -> None:
+    store = KeyStore(path)
+    for name in ("notes", "others"):
+        store.create(name)
+    store.rotate("notes")
+    record = json.loads(path.read_text())
+    notes = record["collections"]["notes"]
+    older = next(key_id for key_id in notes["keys"] if key_id != notes["current"])
+    lost = {name: row for name, row in notes["keys"].items() if name != notes["current"]}
+    for changed, said in (
+        ({"notes": notes, "copy": notes}, "'notes' and 'copy' are one"),
+        ({"notes": notes, "copy": {**notes, "uuid": str(uuid.uuid4())}}, "'notes' and 'copy' are one"),
+        ({"notes": {**notes, "keys": lost}}, "'notes' has no current key"),
+        ({"notes": {**notes, "keys": {}, "current": ""}}, "'notes' has no current key"),
+        ({"notes": {**notes, "retired": [older]}}, "'notes' has a key that it retired"),
+    ):
+        path.write_text(json.dumps({**record, "collections": changed}))
+        with raises("E-KEY-FILE", "path") as caught:
+            KeyStore(path)
+        assert said in str(caught.value)
+    path.write_text(json.dumps(record))
+    assert len(KeyStore(path).read("notes").keys) == 2
+
+
+def test_a_commit_that_fails_leaves_no_transaction_open(tmp_path: Path) -> None:
+    blobs = SqliteBlobs(tmp_path / "blobs.db")
+    blobs["a"] = b"a"
+    with contextlib.closing(sqlite3.connect(tmp_path / "blobs.db", isolation_level=None)) as other:
+        other.executescript(
+            "CREATE TABLE parents (id PRIMARY KEY);"
+            "CREATE TABLE children (id REFERENCES parents DEFERRABLE INITIALLY DEFERRED);"
+            "CREATE TRIGGER late AFTER INSERT ON blobs WHEN NEW.blob = x'62'"
+            " BEGIN INSERT INTO children VALUES (1); END;"
+        )
+        blobs._local.connection.execute("PRAGMA foreign_keys = ON")
+        with raises("E-STORE-DATABASE", "path"):  # as the COMMIT is refused
+            blobs["b"] = b"b"
+        del blobs["a"]
+        blobs["c"] = b"c"
+        assert other.execute("SELECT id FROM blobs").fetchall() == [(b"c",)]
+
+
+def test_blobs_that_another_connection_reads_are_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vecveil.sealing.blob._WAIT_SECONDS", 0.0)
+    blobs = SqliteBlobs(tmp_path / "blobs.db")
+    blobs["a"] = b"a" * 999
+    with contextlib.closing(sqlite3.connect(tmp_path / "blobs.db", isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT id FROM blobs").fetchall()
+        del blobs["a"]
+        with raises("E-STORE-DATABASE", "path") as caught:
+            blobs.compact()
+    assert "Another program reads" in str(caught.value)
+    blobs.compact()
+    assert not any(b"a" * 999 in Path(file).read_bytes() for file in blobs.files())
+
+
 def test_tokens_compare_typed_values_of_one_field_and_collection(path: Path) -> None:
     store = KeyStore(path)
-    key, other = store.reserve("notes", 0).current, store.reserve("other", 0).current
+    key, other = store.create("notes").current, store.create("other").current
     values = ["", "1", 1, -1, True, False, 1.5, 2**70, "b1"]
     tokens = {key.token("a", value) for value in values} | {key.token("b", 1), other.token("a", 1)}
     assert len(tokens) == len(values) + 2

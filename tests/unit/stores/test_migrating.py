@@ -28,9 +28,12 @@ from vecveil.stores.migrating import (
     MigrationOptions,
     MigrationState,
     SourceCheck,
+    add_rows,
+    as_hex,
     locked,
     migrate,
     read_state,
+    verify,
     verify_migration,
 )
 
@@ -153,11 +156,59 @@ def test_a_lost_or_changed_row_is_found(source: FolderStore, protector: vecveil.
     assert any("51 rows; 50 were" in line for line in copy(source, dest, policy, state).verification.failures)
 
 
+def exchanged(dest: FolderStore, state: Path) -> None:
+    """Exchange the vectors of all rows, and write the state file that says so."""
+    batch = Batch.joined(list(dest.batches(ROWS)))
+    dest.write(Batch(batch.ids, np.roll(batch.vectors, 1, axis=0), batch.fields))
+    moved = Batch.joined(list(dest.batches(ROWS)))
+    checksum = as_hex(add_rows(0, moved.ids, moved.vectors))
+    state.write_text(json.dumps({**json.loads(state.read_text()), "checksum": checksum}))
+
+
+@pytest.mark.parametrize("kind", ["fresh", "keyed", "sealed"])
+def test_a_forged_state_file_verifies_no_exchanged_vectors(
+    source: FolderStore, protector: vecveil.Protector, tmp_path: Path, keys: vecveil.NoiseKeys, kind: str
+) -> None:
+    dest, state = FolderStore(tmp_path / "dest"), tmp_path / "s.json"
+    policy = ReleasePolicy(protector, key=keys if kind == "keyed" else None)
+    vecveil.NoiseKeys.create(tmp_path / "search.keys", "one")
+    sealing: dict[str, Any] = {
+        "sealer": vecveil.Sealer(tmp_path / "search.keys"),
+        "options": MigrationOptions(seal=True),
+    }
+    given = sealing if kind == "sealed" else {}
+    done = copy(source, dest, policy, state, **given).verification
+    assert (done.ok, done.recorded, done.altered) == (True, 0, 0 if kind == "sealed" else None)
+    again = copy(source, dest, policy, state, **given).verification  # what was written by another process
+    assert (again.ok, again.recorded) == (True, 0 if kind == "keyed" else ROWS)
+    exchanged(dest, state)
+    forged = copy(source, dest, policy, state, **given).verification
+    if kind == "keyed":
+        assert (forged.ok, forged.altered) == (False, ROWS)
+        assert "not those of the source" in forged.failures[0]
+    else:
+        assert (forged.ok, forged.misplaced, forged.recorded) == (False, True, ROWS)
+        assert "do not belong to the rows" in forged.failures[0]
+    if kind == "sealed":
+        row = source.read(["r0003"])
+        source.write(Batch(row.ids, -row.vectors, row.fields))
+        assert copy(source, dest, policy, state, **given).verification.altered == 1
+
+
+@pytest.mark.parametrize("counts", [{"skipped": 1, "rows": ROWS - 1}, {"rows": ROWS - 1}, {"rows": ROWS + 1}])
+def test_a_state_file_whose_counts_contradict_each_other_is_refused(
+    source: FolderStore, protector: vecveil.Protector, tmp_path: Path, counts: dict[str, int]
+) -> None:
+    dest, state, policy = FolderStore(tmp_path / "dest"), tmp_path / "s.json", ReleasePolicy(protector)
+    copy(source, dest, policy, state)
+    state.write_text(json.dumps({**json.loads(state.read_text()), **counts}))
+    with raises("E-DATA-FILE", "state"):
+        copy(source, dest, policy, state)
+
+
 def test_a_clean_vector_in_the_destination_is_found(tmp_path: Path, clean: np.ndarray) -> None:
     """With a checksum that fits: somebody wrote clean vectors and counted them."""
     from msgspec.structs import replace
-
-    from vecveil.stores.migrating import add_rows, as_hex, verify
 
     source = filled(tmp_path / "source", clean)
     ids = tuple(source.rows())
@@ -171,10 +222,12 @@ def test_a_clean_vector_in_the_destination_is_found(tmp_path: Path, clean: np.nd
             written[[4, 40]] = scale * clean[[4, 40]]
         dest = filled(tmp_path / f"dest{scale}", written)
         state = replace(state, checksum=as_hex(add_rows(0, ids, written)))
-        result = verify(dest, state, source, batch=8, show_progress=False)
+        result = verify(dest, state, source, recorded=0, batch=8, show_progress=False)
         assert (result.checksum, result.clean, result.ok) == (True, wrong, wrong == 0)
     source.file_of("r0000").unlink()
-    assert verify(dest, state, source, show_progress=False).clean is None  # a changed source: not compared, and said
+    assert (
+        verify(dest, state, source, recorded=0, show_progress=False).clean is None
+    )  # a changed source: not compared, and said
 
 
 @pytest.mark.parametrize("kill_at", [0, 1, 20, 21, 24, ROWS - 1])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import datetime
 import decimal
 import itertools
 import json
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -326,9 +330,9 @@ def test_a_server_that_stops_between_batches(url: str) -> None:
         first = next(reading)
         stop_at_once()
         try:
-            with raises("E-STORE-DATABASE", "reading rows"):
+            with raises("E-STORE-DATABASE", "looking at the table"):
                 next(reading)
-            with raises("E-STORE-DATABASE", "writing rows; no row of the batch was written"):
+            with raises("E-STORE-DATABASE", "looking at the table"):
                 store.write(rows(3, start=20))
         finally:
             start_again()
@@ -336,3 +340,80 @@ def test_a_server_that_stops_between_batches(url: str) -> None:
         assert [*first.ids, *rest] == [str(one) for one in range(1, 10)]
         store.write(rows(3, start=20))
         assert store.info().count == 12
+
+
+def at_once(*calls: Callable[[], object]) -> None:
+    """Run the calls in threads that start together; raise the first error."""
+    start = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], object]) -> None:
+        start.wait(20)
+        call()
+
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as threads:
+        for done in [threads.submit(run, call) for call in calls]:
+            done.result(60)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_writers_that_add_the_same_fields_at_once_lose_none(url: str, shared: bool) -> None:
+    with contextlib.ExitStack() as stack:
+        stores = [stack.enter_context(PgvectorStore(url, f"fields_{shared}")) for _ in range(4)]
+        stores[0].create(4)
+
+        def write(number: int) -> None:
+            store = stores[0 if shared else number]
+            for at in range(12):
+                batch = rows(1, start=100 * number + at)
+                # Whole numbers of some and fractions of others in one column, and columns in another order.
+                values = {f"field{at}": 1 if number % 2 else 0.5, f"other{at}": "a"}
+                fields = dict(sorted(values.items(), reverse=number > 1))
+                store.write(Batch(batch.ids, batch.vectors, (fields,)))
+                assert store.read(batch.ids).fields == (values,)
+                assert [match.id for match in store.search(batch.vectors[0], 1)] == list(batch.ids)
+
+        at_once(*(partial(write, number) for number in range(4)))
+        assert stores[0].count() == 48
+        for number in range(4):
+            fields = stores[1].read([str(100 * number + at) for at in range(12)]).fields
+            assert [row[f"field{at}"] for at, row in enumerate(fields)] == [1 if number % 2 else 0.5] * 12
+
+
+def test_a_field_that_another_process_adds_is_read_and_reset(url: str) -> None:
+    with PgvectorStore(url, "grows") as store, PgvectorStore(url, "grows") as other:
+        store.create(4)
+        store.write(rows(2))
+        assert other.read(["1"]).fields == ({},)
+        two = rows(2)
+        store.write(Batch(two.ids, two.vectors, ({"tenant": "a"}, {"tenant": "b"})))
+        assert other.read(["1"]).fields == ({"tenant": "a"},)
+        assert [match.id for match in other.search(two.vectors[0], 5, {"tenant": ["b"]})] == ["2"]
+        other.write(rows(1))
+        assert store.read(["1", "2"]).fields == ({}, {"tenant": "b"})
+
+
+def test_clients_that_make_a_table_at_once_make_one() -> None:
+    for _ in range(5):
+        url = fresh_database(extension=False)
+        with contextlib.ExitStack() as stack:
+            stores = [stack.enter_context(PgvectorStore(url, "made")) for _ in range(4)]
+            at_once(*(partial(store.create, 4, metric="cosine") for store in stores))
+            assert {store.info().metric for store in stores} == {"cosine"}
+
+
+def test_what_is_written_while_others_are_listed_stays(url: str, connection: Any) -> None:
+    connection.execute("CREATE TABLE parents (id int PRIMARY KEY)")
+    connection.execute("INSERT INTO parents VALUES (1), (2)")
+    with PgvectorStore(url, "listed") as store:
+        store.create(4)
+        connection.execute("ALTER TABLE listed ADD COLUMN parent int REFERENCES parents")
+        store.write(rows(3))
+        listing, tables = store.ids(), store.beside()
+        assert sorted(next(listing)) == ["1", "2", "3"]
+        name, rows_of_parents = next(tables)
+        assert (name, next(iter(rows_of_parents))) == ("parents", {"id": 1})
+        store.write(rows(1, start=4))
+        assert connection.execute("SELECT count(*) FROM listed").fetchone() == (4,)
+        del listing, rows_of_parents
+        tables.close()
+    assert connection.execute("SELECT count(*) FROM listed").fetchone() == (4,)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from harness.errors import raises
 from vecveil.errors import StoreError
 from vecveil.stores import Batch, open_store
 from vecveil.stores.scanning import scan, survey_beside
-from vecveil.stores.sqlite_vec import SqliteVecStore
+from vecveil.stores.sqlite_vec import SqliteVecStore, _loadable
 
 X = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
 
@@ -131,3 +133,53 @@ def test_a_store_of_several_tables_needs_a_name(path: Path) -> None:
             store.create(4)
     with open_store(f"sqlite-vec:{path}") as store, raises("E-STORE", "location"):
         store.info()
+
+
+def impatient(store: SqliteVecStore) -> None:
+    """Let the store give up at once where another connection holds the file."""
+    with store.cursor("preparing") as cursor:
+        cursor.execute("PRAGMA busy_timeout = 0")
+
+
+@pytest.mark.parametrize("lock", ["BEGIN; SELECT count(*) FROM notes_rowids", "BEGIN IMMEDIATE"])
+def test_a_write_that_another_connection_prevents_is_not_done_and_its_repetition_is(path: Path, lock: str) -> None:
+    store = SqliteVecStore(str(path), "notes")
+    store.create(4)
+    store.write(Batch(("a",), X[:1], ({},)))
+    impatient(store)
+    with contextlib.closing(_loadable().connect(path, isolation_level=None)) as other:
+        for statement in lock.split(";"):
+            other.execute(statement).fetchall()
+        for change in (
+            partial(store.write, Batch(("b",), X[1:2], ({},))),
+            partial(store.delete, ["a"]),
+            partial(store.write, Batch(("b",), X[1:2], ({},))),
+        ):
+            with raises("E-STORE-DATABASE"):
+                change()
+    with SqliteVecStore(str(path), "notes") as reader:
+        assert reader.read(["a", "b"], missing="skip").ids == ("a",)
+    store.write(Batch(("b",), X[1:2], ({},)))
+    store.delete(["a"])
+    with SqliteVecStore(str(path), "notes") as reader:  # before the writer closes its connection
+        assert reader.read(["a", "b"], missing="skip").ids == ("b",)
+    store.close()
+
+
+def test_what_is_written_while_others_are_listed_stays(path: Path) -> None:
+    run(path, "CREATE TABLE texts (body)", "INSERT INTO texts VALUES ('a')", "INSERT INTO texts VALUES ('b')")
+    store = SqliteVecStore(str(path), "notes")
+    store.create(4)
+    store.write(Batch(("a",), X[:1], ({},)))
+    listing, tables = store.ids(), store.beside()
+    assert next(listing) == ["a"]
+    name, rows = next(tables)
+    assert (name, next(rows)) == ("texts", {"body": "a"})
+    store.write(Batch(("b",), X[1:2], ({},)))
+    with SqliteVecStore(str(path), "notes") as reader:
+        assert reader.read(["b"]).ids == ("b",)
+    del listing, rows
+    tables.close()
+    store.close()
+    with SqliteVecStore(str(path), "notes") as reader:
+        assert reader.count() == 2
