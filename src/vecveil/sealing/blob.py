@@ -124,9 +124,9 @@ def metadata_json(row: Any, owner: str, index: int) -> str:
         return text
     except (TypeError, ValueError, RecursionError):  # the message may quote a value
         raise InvalidInputError(
-            f"{owner}: `metadata` has {_fault(row)} in row {index + 1} (counted from 1). It is a JSON object with string keys for "
-            f"each row, at most {_DEEPEST} levels deep. Write dates as text, NumPy's numbers as Python's (.item()), and "
-            "None for NaN and infinity.",
+            f"{owner}: `metadata` has {_fault(row)} in row {index + 1} (counted from 1). Each row is a JSON object with "
+            f"string keys, at most {_DEEPEST} levels deep. Write dates as text, NumPy's numbers as Python's (.item()), "
+            "and None for NaN and infinity.",
             code="E-SEAL-METADATA",
             param="metadata",
         ) from None
@@ -135,10 +135,10 @@ def metadata_json(row: Any, owner: str, index: int) -> str:
 def _fault(row: Any) -> str:
     """Return what JSON cannot contain in ``row``: the type, and the field if it is inside of one."""
     if not isinstance(row, Mapping):
-        return f"a {type(row).__name__}"
+        return f"the type {type(row).__name__}"
     for name, value in row.items():
         if not isinstance(name, str):
-            return f"a field named by a {type(name).__name__}"
+            return f"a key of the type {type(name).__name__}"
         if _is_deep(value, _DEEPEST - 1):
             return f"too many levels in the field {name[:60]!r}"
         if (kind := _unfit(value)) is not None:
@@ -154,7 +154,7 @@ def _unfit(value: Any) -> str | None:
         if isinstance(value, float):
             return "NaN or infinity"
         inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-        return next(filter(None, map(_unfit, inside)), f"a {type(value).__name__}")
+        return next(filter(None, map(_unfit, inside)), f"the type {type(value).__name__}")
     return None
 
 

@@ -168,11 +168,8 @@ class SealedIndex:
         check_same_length(owner, ids=names, **{k: v for k, v in given.items() if v is not None})
         if not names:
             return
-        records = (
-            ["null"] * len(names)
-            if metadata is None
-            else [metadata_json(row, owner, i) for i, row in enumerate(metadata)]
-        )
+        rows = [None] * len(names) if metadata is None else metadata
+        records = [metadata_json(row, owner, i) for i, row in enumerate(rows)]
         encoder = self.encoder
         X = _required(encoder, owner).encode(listed or []) if vectors is None else vectors
         X = check_embeddings(X, owner=owner, param="vectors")
