@@ -124,9 +124,9 @@ def metadata_json(row: Any, owner: str, index: int) -> str:
         return text
     except (TypeError, ValueError, RecursionError):  # the message may quote a value
         raise InvalidInputError(
-            f"{owner}: `metadata` has {_fault(row)} in row {index + 1} (counted from 1). Each row is a JSON object with "
-            f"string keys, at most {_DEEPEST} levels deep. Write dates as text, NumPy's numbers as Python's (.item()), "
-            "and None for NaN and infinity.",
+            f"{owner}: `metadata` has {_fault(row)} in row {index + 1} (counted from 1). Each row is a JSON object "
+            f"with string keys, at most {_DEEPEST} levels deep. Write dates as text, NumPy's numbers as Python's "
+            "(.item()), and None for NaN and infinity.",
             code="E-SEAL-METADATA",
             param="metadata",
         ) from None
