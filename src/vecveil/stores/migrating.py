@@ -718,7 +718,7 @@ def texts_and_metadata(
     beside = (
         carried(row, kept - {text if value is not None else None}) for row, value in zip(rows, texts, strict=True)
     )
-    return texts, [_unwrapped(plain(row)) for row in beside]
+    return texts, [_unwrapped(plain(row, binary=True)) for row in beside]
 
 
 def _unwrapped(metadata: dict[str, Any]) -> dict[str, Any]:

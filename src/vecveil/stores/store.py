@@ -558,11 +558,13 @@ def as_json(fields: Mapping[str, Any]) -> str:
     return json.dumps(plain(fields), ensure_ascii=False)
 
 
-def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that are not None as JSON values; see `json_value`."""
+def plain(fields: Mapping[str, Any], *, binary: bool = False) -> dict[str, Any]:
+    """Return the fields that are not None as JSON values; see `json_value`. ``binary`` accepts fields of bytes."""
     kept = {}
     for name, value in fields.items():
         try:
+            if isinstance(value, bytes | bytearray | memoryview) and not binary:
+                raise TypeError(type(value).__name__)
             kept[str(name)] = json_value(value)
         except TypeError as error:
             raise StoreError(
