@@ -594,7 +594,8 @@ def test_values_of_a_source_become_json_or_are_named() -> None:
         "price": decimal.Decimal("3.10"),
         "pairs": [("a", noon.date())],
     }
-    assert texts_and_metadata([row], list(row), {})[1] == [
+    names = [*row, "files[]", "files[].of", "pairs[]", "pairs[][]"]
+    assert texts_and_metadata([row], names, {})[1] == [
         {
             "at": "2025-03-30T10:00:00+00:00",
             "took": 1_500_000,
@@ -605,5 +606,5 @@ def test_values_of_a_source_become_json_or_are_named() -> None:
         }
     ]
     with raises("E-STORE", "fields") as caught:
-        texts_and_metadata([{"ok": 1, "odd": [object()]}], ["ok", "odd"], {})
+        texts_and_metadata([{"ok": 1, "odd": [object()]}], ["ok", "odd[]"], {})
     assert "'odd'" in str(caught.value)
