@@ -16,7 +16,7 @@ import stat
 import time
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from io import FileIO
 from pathlib import Path
@@ -40,12 +40,14 @@ NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EM
 _TEMPORARY = re.compile(r"(\..{1,40}\.)[0-9a-f]{12}\.tmp", re.DOTALL)
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, parse_float: Callable[[str], Any] | None = None) -> Any:
     """Return the value of a JSON document; raise ValueError for anything else.
+
+    ``parse_float`` takes the text of each number with a fraction or an exponent.
 
     A key that occurs twice raises `RepeatedKeyError`: another program may have read and approved the other value.
     """
-    return json.loads(text, object_pairs_hook=_distinct)
+    return json.loads(text, object_pairs_hook=_distinct, parse_float=parse_float)
 
 
 class RepeatedKeyError(ValueError):

@@ -9,6 +9,7 @@ import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
@@ -248,6 +249,10 @@ def test_filters_by_tokens(
     both = [name for at, name in enumerate(IDS[:40]) if at % 5 in (0, 4) and at % 2]
     assert matching(tenant=["1", "o'neil"], year=2021) == both
     assert matching(tenant=[]) == matching(tenant="2") == []
+    noon = datetime(2025, 3, 30, 12, tzinfo=timezone(timedelta(hours=2)))
+    made.add(["canary-3 at noon"], ids=["501"], metadata=[{"tenant": "2025-03-30T10:00:00+00:00"}])
+    assert matching(tenant=noon) == matching(tenant=[noon]) == ["501"]
+    made.delete(["501"])
     with raises("E-INPUT-NAME", "where"):
         matching(page=3)
     with raises("E-SEAL-FILTER", "where"):

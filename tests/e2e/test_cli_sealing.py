@@ -38,6 +38,12 @@ def work(vectors_protector: Path, tmp_path_factory: pytest.TempPathFactory) -> P
             "tenant": ["a" if i % 3 else None for i in range(ROWS)],
             "photo": [bytes([i]) for i in range(ROWS)],
             "scores": [[0.5, np.nan, np.inf]] * ROWS,
+            "visit": pa.array(
+                [{"at": i} for i in range(ROWS)], pa.struct([("at", pa.timestamp("s", "Europe/Berlin"))])
+            ),
+            "days": pa.array([[i] for i in range(ROWS)], pa.list_(pa.date32())),
+            "owner": pa.array([i.to_bytes(16) for i in range(ROWS)], pa.uuid()),
+            "labels": pa.array([[("row", i)] for i in range(ROWS)], pa.map_(pa.string(), pa.int64())),
             "embedding": pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), N),
         }
     )
@@ -123,7 +129,11 @@ def test_the_opened_table_has_what_was_sealed() -> None:
     np.testing.assert_allclose(vectors(opened), vectors(clean), atol=5e-3)  # float16
     assert json.loads(opened["metadata"][3].as_py()) == {
         "year": 3,
-        "when": "1970-01-01 00:00:03.000000001",
+        "when": "1970-01-01T00:00:03.000000001",
+        "visit": {"at": "1970-01-01T00:00:03+00:00"},
+        "days": ["1970-01-04"],
+        "owner": "00000000-0000-0000-0000-000000000003",
+        "labels": {"row": 3},
         "photo": base64.b64encode(b"\3").decode(),
         "tenant": None,
         "scores": [0.5, None, None],

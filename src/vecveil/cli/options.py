@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 from vecveil.cli import VALUES
 from vecveil.data.binary_formats import memory_limit
+from vecveil.data.columns import printed_number
 from vecveil.data.files import INPUT_SUFFIXES
 from vecveil.errors import VecveilError
 from vecveil.randomness.keyed import split_source
@@ -131,7 +132,11 @@ class Condition(Assignment):
         match = re.fullmatch(r"([^=!<>]+)(!=|>=|<=|=|>|<)(?![=<>])(.*)", value, re.DOTALL)
         if match is None or not match[1].strip():
             self.fail("it has the form FIELD=VALUE; the operators are = != > >= < <=.", param, ctx)
-        return match[1].strip(), match[2], _typed(match[3].strip())
+        typed, operand = _typed(match[3].strip()), match[3].strip()
+        # Equal characters, as in a column that stays text: code=250.00, zip=007. An order is one of numbers.
+        if isinstance(typed, float) and match[2] in ("=", "!=") and printed_number(operand) is None:
+            typed = operand
+        return match[1].strip(), match[2], typed
 
 
 def _typed(text: str) -> Any:

@@ -125,8 +125,8 @@ Example:
     type=shared.Condition(),
     multiple=True,
     metavar="FIELD=VALUE",
-    help="Rows with this value in a filter field: a number, true, false or else a text ('\"2024\"' is a text). Of "
-    "sealed: any field, also with != > >= < <= (quote the condition).",
+    help="Rows with this value in a filter field: a number, true, false or else a text ('\"2024\"' and 250.00, which "
+    "prints as 250.0, are texts). Of sealed: any field, also with != > >= < <= (quote the condition).",
 )
 @click.option("--hybrid", is_flag=True, help="Of sealed: rank by the query's words as well.")
 @shared.json_option

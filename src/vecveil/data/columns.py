@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import datetime
+import decimal
 import json
 import math
 import re
+import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,6 +35,7 @@ SHOWN = 20
 FEWEST_NUMBERS, EXAMINED_ROWS, EXAMINED_CHARACTERS = 8, 100, 2_000
 
 _NAME = re.compile(r"[^\W\d][\w./:#()\-]{0,39}")
+_DECIMAL = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?", re.ASCII)  # not 007, which is a name
 _PUNCTUATION = str.maketrans(dict.fromkeys("[](){},;|\"'", " "))
 
 
@@ -205,26 +209,130 @@ def python_values(values: Any) -> Sequence[Any]:
 
 
 def json_values(values: Any) -> list[Any]:
-    """Return the values of a column as JSON contains them: bytes in base64, times and decimals as text, NaN as null."""
-    pa = import_pyarrow() if not isinstance(values, list) else None
-    if pa is not None and (pa.types.is_temporal(values.type) or pa.types.is_decimal(values.type)):
-        values = values.cast(pa.int64() if pa.types.is_duration(values.type) else pa.string())
-    return [_json_value(value) for value in python_values(values)]
+    """Return the values of a column, a list or an Arrow array, as `json_value` does.
+
+    A map becomes an object if each key is a text and occurs once, otherwise a list of pairs, and so does a struct. A
+    duration is a whole number in the unit of its column.
+    """
+    if isinstance(values, list):
+        return [json_value(value) for value in values]
+    pa = import_pyarrow()
+    types, kind = pa.types, values.type
+    if types.is_dictionary(kind):
+        return json_values(values.dictionary_decode())
+    if types.is_run_end_encoded(kind):
+        return json_values(pa.compute.run_end_decode(values))
+    # UUIDs and booleans of a byte have Python values of their own; tensors and the like are the values that they wrap.
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name not in ("arrow.uuid", "arrow.bool8"):
+        return json_values(values.storage)
+    if types.is_timestamp(kind) or types.is_time(kind) or types.is_date(kind):
+        return _times(values)
+    if types.is_duration(kind):
+        return list(values.cast(pa.int64()).to_pylist())
+    if types.is_map(kind):
+        ends = values.offsets.to_pylist()
+        keys, items = (json_values(part[ends[0] : ends[-1]]) for part in (values.keys, values.items))
+        # The entries of the first row begin at 0.
+        spans = (slice(start - ends[0], end - ends[0]) for start, end in pairwise(ends))
+        return [
+            _object(keys[span], items[span]) if valid else None
+            for span, valid in zip(spans, values.is_valid().to_pylist(), strict=True)
+        ]
+    if types.is_struct(kind):
+        names, columns = [field.name for field in kind], [json_values(column) for column in values.flatten()]
+        return [
+            _object(names, [column[i] for column in columns]) if valid else None
+            for i, valid in enumerate(values.is_valid().to_pylist())
+        ]
+    if types.is_nested(kind) and not types.is_union(kind):  # lists of every kind
+        items_in_order = iter(json_values(values.flatten()))
+        lengths = pa.compute.list_value_length(values).to_pylist()
+        return [None if length is None else list(islice(items_in_order, length)) for length in lengths]
+    return [json_value(value) for value in values.to_pylist()]
 
 
-def _json_value(value: Any) -> Any:
+def json_value(value: Any) -> Any:
+    """Return a Python value as JSON contains it.
+
+    Bytes become base64; decimals and UUIDs become texts; NaN and infinity become null. Times become texts of ISO 8601
+    (`time_text`), and a timedelta its whole microseconds.
+
+    Raises:
+        TypeError: JSON has nothing like the value; the message is the name of its type.
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, datetime.date | datetime.time):
+        return time_text(value)
+    if isinstance(value, datetime.timedelta):
+        return value // datetime.timedelta(microseconds=1)
+    if isinstance(value, decimal.Decimal):
+        return format(value, "f")
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(name): json_value(inner) for name, inner in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [json_value(inner) for inner in value]
+    raise TypeError(type(value).__name__)
+
+
+def time_text(value: datetime.date | datetime.time) -> str:
+    """Return ISO 8601 with a T, a datetime with a zone in UTC: ``2025-03-30T12:00:00+00:00``.
+
+    Such texts of one kind sort by time, also with fractions of a second: ``+`` comes before ``.`` and the digits, which
+    a Z would not.
+    """
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        value = value.astimezone(datetime.UTC)
+    return value.isoformat()
+
+
+def _times(values: Any) -> list[str | None]:
+    """Return timestamps, dates or times of a day as `time_text` writes them; nanoseconds have nine digits."""
+    pa = import_pyarrow()
+    # By NumPy, since Python's datetime has neither nanoseconds nor years beyond 9999.
+    if pa.types.is_date(values.type):
+        values, unit = values.cast(pa.date32()), "D"
+    else:
+        unit = values.type.unit
+    integers = pa.int32() if values.type.bit_width == 32 else pa.int64()
+    ticks = values.cast(integers).fill_null(0).to_numpy(zero_copy_only=False).astype(f"datetime64[{unit}]")
+    zone = "+00:00" if getattr(values.type, "tz", None) is not None else ""
+    texts = []
+    for text in np.datetime_as_string(ticks).tolist():
+        second, _, fraction = (text.partition("T")[2] if pa.types.is_time(values.type) else text).partition(".")
+        digits = fraction.rstrip("0")
+        digits = digits and digits.ljust(6 if len(digits) <= 6 else 9, "0")
+        texts.append(f"{second}.{digits}{zone}" if digits else second + zone)
+    return [text if valid else None for text, valid in zip(texts, values.is_valid().to_pylist(), strict=True)]
+
+
+def _object(names: list[Any], values: list[Any]) -> dict[str, Any] | list[list[Any]]:
+    if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
+        return dict(zip(names, values, strict=True))
+    return [list(pair) for pair in zip(names, values, strict=True)]
+
+
+def printed_number(text: str) -> int | float | None:
+    """Return the number that ``text`` is, or None if it would not print as the same characters: 007, 3.10, 1e3, -0."""
+    if not _DECIMAL.fullmatch(text):
         return None
-    if isinstance(value, dict):
-        return {name: _json_value(inner) for name, inner in value.items()}
-    return [_json_value(inner) for inner in value] if isinstance(value, list) else value
+    number: int | float = json.loads(text)
+    if number == 0 and text.startswith("-"):  # 0 has another text, which must stay different
+        return None
+    return number if format(decimal.Decimal(repr(number)), "f") == text else None
 
 
 def ids_of(values: Any, *, source: str, first_row: int) -> list[str]:
     """Return the values of an id column as text."""
-    plain = python_values(values)
+    plain = [str(value) if isinstance(value, uuid.UUID) else value for value in python_values(values)]
     for i, value in enumerate(plain):
         if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
             got = "nothing" if value is None or value == "" else type(value).__name__

@@ -7,7 +7,10 @@ any work starts.
 from __future__ import annotations
 
 import csv
+import decimal
 import json
+import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +23,7 @@ DEEPEST = 100
 MOST_FIELDS = 10_000
 # Largest integer that float64 represents exactly, and the range of int64.
 _EXACT, _WORD = 1 << 53, 1 << 63
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _KINDS: dict[type, str] = {str: "string", bool: "bool_", float: "float64", type(None): "null"}
 
 
@@ -50,7 +54,8 @@ class TextLinesSource(_TextSource):
 class DelimitedSource(_TextSource):
     """A table with a header line. Every column is text, which keeps an id such as 007.
 
-    Quoted fields may contain delimiters, quotes ("") and line breaks.
+    Quoted fields may contain delimiters, quotes ("") and line breaks. Between tabs most programs write quotes as they
+    are: there a quote is data unless it encloses a whole field, and a line with a field for each name is a row.
     """
 
     def __init__(self, file: InputFile, encoding: str, delimiter: str | None) -> None:
@@ -89,23 +94,43 @@ class DelimitedSource(_TextSource):
         if csv.field_size_limit() < LONGEST:
             csv.field_size_limit(LONGEST)
         lines = read_lines(self._file, self._encoding)
+        taken: list[str] = []
+        lines = _kept(read_lines(self._file, self._encoding), taken)
         reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
-        number = 1
+        number, width = 1, 0
         while True:
+            number += len(taken)  # a quoted field may span lines
+            taken.clear()
             try:
                 record = next(reader, None)
             except csv.Error:
+                record = []
+            if record is None:
+                return
+            rows = [record] if record else []
+            if self._delimiter == "\t" and (not record or len(taken) > 1 or len(record) != width > 0):
+                split = [_fields(line) for line in taken if line.strip("\r\n")]
+                # A lone quote joined lines, or fields, that are complete each.
+                if all(len(fields) == (width or len(split[0])) for fields in split):
+                    if record and len(split) > 1 and len(split[0]) == 1:
+                        raise self._ambiguous(number)
+                    rows = split
+            if not rows and any(line.strip("\r\n") for line in taken):
                 raise DataFileError(
                     f"{self.name}: the record that starts at line {number} breaks off. A quoted field ends with a "
                     "quote; a quote inside it is written twice.",
                     param="path",
-                ) from None
-            if record is None:
-                return
-            # A quoted field may span lines: the next record starts after the last one read.
-            number = reader.line_num + 1
-            if record:
-                yield record
+                )
+            for row in rows:
+                width = width or len(row)
+                yield row
+
+    def _ambiguous(self, number: int) -> DataFileError:
+        return DataFileError(
+            f"{self.name}: the quote that begins at line {number} ends at a later line. That is one row with line "
+            "breaks, or several rows with quotes. Save a table of one column as CSV or JSON lines.",
+            param="path",
+        )
 
     def _detect(self) -> str:
         """Return the delimiter that splits the header into most names; a comma if none splits it."""
@@ -122,6 +147,21 @@ class DelimitedSource(_TextSource):
         return max(",;\t", key=fields)
 
 
+def _kept(lines: Iterator[str], taken: list[str]) -> Iterator[str]:
+    """Yield ``lines`` and append them to ``taken``."""
+    for line in lines:
+        taken.append(line)
+        yield line
+
+
+def _fields(line: str) -> list[str]:
+    """Return the fields of a line between tabs, without the quotes that enclose a whole field."""
+    return [
+        field[1:-1].replace('""', '"') if _QUOTED.fullmatch(field) else field
+        for field in line.rstrip("\r\n").split("\t")
+    ]
+
+
 def _check_delimiter(delimiter: str | None) -> str | None:
     if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n '):
         raise InvalidInputError("`delimiter` must be one character, such as a comma.", param="delimiter")
@@ -132,7 +172,8 @@ class JsonLinesSource(_TextSource):
     """JSON objects, one per line; blank lines are skipped, and a field missing in a row is null there.
 
     A field of only numbers, only booleans or only texts keeps that type. Anything else (lists such as ``spans``,
-    objects, mixtures) keeps its values and is written as JSON text.
+    objects, mixtures) keeps its values and is written as JSON text. A number that float64 cannot hold, of more than 17
+    digits or beyond its range, is a text.
     """
 
     def __init__(self, file: InputFile, encoding: str) -> None:
@@ -168,7 +209,7 @@ class JsonLinesSource(_TextSource):
             # Checked before parsing, because the depth at which json.loads fails depends on the caller.
             if _too_deep(line):
                 raise RecursionError
-            value = parse_json(line)
+            value = parse_json(line, _fraction)
             # A lone surrogate escape is valid JSON but cannot be written as UTF-8.
             if "\\ud" in line or "\\uD" in line:
                 json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -192,6 +233,17 @@ class JsonLinesSource(_TextSource):
     def _wrong(self, number: int, got: str, fix: str = "") -> DataFileError:
         text = f"{self.name}: line {number} has {got}; each line must be one JSON object. {fix}"
         return DataFileError(text.rstrip(), param="path")
+
+
+def _fraction(text: str) -> float | str:
+    number = float(text)
+    if len(text) <= 17 and "e" not in text and "E" not in text:
+        return number
+    exact = decimal.Decimal(text)
+    # Programs print a float64 with up to 17 digits, of which the last need not be its shortest ones.
+    digits = len(re.sub(r"[eE].*|[-.]", "", text).strip("0"))
+    rounded = digits <= 17 and math.isfinite(number) and number != 0
+    return number if rounded or exact == decimal.Decimal(repr(number)) else text
 
 
 def _kind(value: Any) -> str:

@@ -111,8 +111,8 @@ def encode_vectors(X: Embeddings, precision: str, *, owner: str) -> list[bytes]:
     return [row.tobytes() for row in (body if scale is None else np.hstack([scale[:, None].view(np.int8), body]))]
 
 
-def metadata_json(row: Any, owner: str) -> str:
-    """Return one row's metadata as JSON."""
+def metadata_json(row: Any, owner: str, index: int) -> str:
+    """Return one row's metadata as JSON; an error names the row ``index`` and the field."""
     try:
         if row is not None and (not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row)):
             raise TypeError
@@ -124,11 +124,38 @@ def metadata_json(row: Any, owner: str) -> str:
         return text
     except (TypeError, ValueError, RecursionError):  # the message may quote a value
         raise InvalidInputError(
-            f"{owner}: `metadata` is a JSON object with string keys for each row, at most {_DEEPEST} levels deep. "
-            "Write dates as text, NumPy's numbers as Python's (.item()), and None for NaN and infinity.",
+            f"{owner}: `metadata` has {_fault(row)} in row {index + 1} (counted from 1). Each row is a JSON object "
+            f"with string keys, at most {_DEEPEST} levels deep. Write dates as text, NumPy's numbers as Python's "
+            "(.item()), and None for NaN and infinity.",
             code="E-SEAL-METADATA",
             param="metadata",
         ) from None
+
+
+def _fault(row: Any) -> str:
+    """Return what JSON cannot contain in ``row``: the type, and the field if it is inside of one."""
+    if not isinstance(row, Mapping):
+        return f"the type {type(row).__name__}"
+    for name, value in row.items():
+        if not isinstance(name, str):
+            return f"a key of the type {type(name).__name__}"
+        if _is_deep(value, _DEEPEST - 1):
+            return f"too many levels in the field {name[:60]!r}"
+        if (kind := _unfit(value)) is not None:
+            return f"{kind} in the field {name[:60]!r}"
+    return "a value"
+
+
+def _unfit(value: Any) -> str | None:
+    """Return the kind of the first value inside of ``value`` that JSON cannot contain."""
+    try:
+        JSON(value)
+    except (TypeError, ValueError):
+        if isinstance(value, float):
+            return "NaN or infinity"
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+        return next(filter(None, map(_unfit, inside)), f"the type {type(value).__name__}")
+    return None
 
 
 def _is_deep(value: Any, left: int = _DEEPEST) -> bool:
@@ -172,10 +199,10 @@ def _vector_end(plain: bytes) -> int:
 
 
 def encode_payload(
-    text: str | None, metadata: Mapping[str, Any] | None, *, padding: int, compress: bool, owner: str
+    text: str | None, metadata: Mapping[str, Any] | None, index: int, *, padding: int, compress: bool, owner: str
 ) -> bytes:
     """Return text and metadata as JSON behind their length, padded with zeros to `padded_length`."""
-    body = f'{{"text":{JSON(text)},"metadata":{metadata_json(metadata, owner)}}}'
+    body = f'{{"text":{JSON(text)},"metadata":{metadata_json(metadata, owner, index)}}}'
     data = body.encode("utf-8", "surrogatepass")
     if compress:
         data = zlib.compress(data)

@@ -174,7 +174,7 @@ class Sealer:
             blank = [None] * len(X)
             rows = zip(bodies, blank if texts is None else texts, blank if metadata is None else metadata, strict=True)
             options: Any = {"padding": self._padding, "compress": self._compress, "owner": owner}
-            bodies = [body + encode_payload(text, row, **options) for body, text, row in rows]
+            bodies = [body + encode_payload(text, row, i, **options) for i, (body, text, row) in enumerate(rows)]
         self.keys.create(collection, exist_ok=True)
         return self._sealed([front + body for body in bodies], items, collection)
 

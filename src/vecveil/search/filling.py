@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from vecveil.data.columns import ids_of, json_values, missing_column
+from vecveil.data.columns import ids_of, json_values, missing_column, printed_number
 from vecveil.data.pipeline import ID
 from vecveil.data.reading import Chunk, TableReader
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, StoreError
@@ -27,7 +25,6 @@ from vecveil.stores.scanning import Reservoir, Sample, usable_rows
 from vecveil.stores.store import Batch, VectorStore
 
 _COMPARED = 1000  # rows that are read back
-_NUMBER = re.compile(r"(-?(0|[1-9]\d{0,14})(\.\d{1,15})?)?")  # not 007, which is a name
 _RELATIVE, _ABSOLUTE = 2.0**-10, 2.0**-24  # of float16
 REMAINS = (
     "Backups, snapshots and versions of the storage from before open for whoever has the key file: `vecveil reseal` "
@@ -117,7 +114,8 @@ def fill_from_table(
     """Copy the rows of a table to ``index``, and verify the copy; see `fill`.
 
     The vectors of the table are taken; the encoder of the index encodes the texts of a table without vectors. All other
-    columns become metadata. A column of a CSV file whose values are all numbers becomes numbers.
+    columns become metadata. A column of a CSV file becomes numbers if each of its values prints as it is written, and
+    equal numbers are written alike: 250.00, 007, 1e3, or 1.0 beside 1 keep the whole column as texts.
 
     Args:
         id_column: column of the ids; None takes ``id``, or the numbers of the rows, from 0.
@@ -151,9 +149,15 @@ def fill_from_table(
     named = [] if id_column is None else [id_column]
     ids = {} if named else dict.fromkeys(map(str, range(reader.rows)))
     checked = reader.select([*named, *numbers], texts=False, vectors=False).in_chunks(batch)
+    whole: dict[str, set[type]] = {name: set() for name in numbers}
     for chunk in checked if named or numbers else ():
         ids.update(dict.fromkeys(_ids(chunk, id_column, reader.name)))
-        numbers -= {name for name in numbers if not all(map(_NUMBER.fullmatch, chunk.columns[name]))}
+        for name in sorted(numbers):
+            parsed = {value: printed_number(value) for value in chunk.columns[name] if value}
+            # Of two texts of one number that both print back, one ends in .0.
+            whole[name].update(type(number) for number in parsed.values() if number is not None and number % 1 == 0)
+            if None in parsed.values() or len(whole[name]) == 2:
+                numbers.remove(name)
     if len(ids) < reader.rows:
         raise DataFileError(
             f"{reader.name}: {reader.rows - len(ids):,} rows have the id of another row. Name another column with "
@@ -166,7 +170,7 @@ def fill_from_table(
         for chunk in reader.select([*named, *kept_columns]).in_chunks(batch):
             columns = {name: json_values(chunk.columns[name]) for name in kept_columns}
             for name in numbers:
-                columns[name] = [json.loads(value) if value else None for value in columns[name]]
+                columns[name] = [printed_number(value) if value else None for value in columns[name]]
             records = [
                 {name: values[i] for name, values in columns.items() if values[i] not in empty}
                 for i in range(chunk.rows)

@@ -1,22 +1,27 @@
 """Filters over metadata: ``{"year": {"gte": 2024}, "tenant": ["a", "b"]}``, or an expression of pyarrow.compute.
 
 Operators may begin with a dollar sign, as in the filters of many databases and of LangChain's stores; ``$and``, ``$or``
-and ``$not`` join such mappings.
+and ``$not`` join such mappings. Times, decimals and UUIDs are compared as the texts that `json_value` makes of them.
 """
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
-import math
+import operator as operators
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vecveil.concepts.matching import without_surrogates
+from vecveil.data.columns import json_value
 from vecveil.errors import InvalidInputError, optional_import
 
 with optional_import("A sealed index", "pyarrow", "index"):
@@ -26,18 +31,21 @@ with optional_import("A sealed index", "pyarrow", "index"):
 
 Mask = npt.NDArray[np.bool_]
 Where = Mapping[str, Any] | Any
-_ORDERS = {"gt": pc.greater, "gte": pc.greater_equal, "lt": pc.less, "lte": pc.less_equal}
+_ORDERS: dict[str, tuple[Any, Callable[..., Any]]] = {  # for texts, for numbers
+    "gt": (pc.greater, operators.gt),
+    "gte": (pc.greater_equal, operators.ge),
+    "lt": (pc.less, operators.lt),
+    "lte": (pc.less_equal, operators.le),
+}
 _ABSENT = re.compile(r"No match for FieldRef\.Name\((.*)\) in ", re.DOTALL)
 _KINDS = ("text", "number", "truth")
-_WITHIN = {
-    "contains": lambda column, text: pc.match_substring(column, text.as_py()),
-    "icontains": lambda column, text: pc.match_substring(column, text.as_py(), ignore_case=True),
-}
+_WITHIN = {"contains": False, "icontains": True}  # operator: without regard to case
 _OPERATORS = ("eq", "ne", *_ORDERS, "in", "nin", "exists", *_WITHIN)
 _JOINS = ("$and", "$or", "$not")
 _DEEPEST = 64
 # Large, and never compared with: what LlamaIndex and the adapter of Haystack keep of an item.
 _STORED_ONLY = ("_node_content", "_haystack_document")
+_AS_TEXT = datetime.date | datetime.time | decimal.Decimal | uuid.UUID
 
 
 def check_where(where: Where, owner: str, depth: int = 0) -> None:
@@ -72,12 +80,12 @@ def check_where(where: Where, owner: str, depth: int = 0) -> None:
             if operator in _WITHIN and not isinstance(operand, str):
                 raise _refused(owner, f"The operator {operator!r} of {name!r} takes a text.")
             if operator in _ORDERS and (isinstance(operand, bool) or not isinstance(operand, str | int | float)):
-                raise _refused(owner, f"The operator {operator!r} of {name!r} takes a number or a text.")
+                raise _refused(owner, f"The operator {operator!r} of {name!r} takes a number, a text or a time.")
             if any(not _is_value(value) for value in listed):
                 raise _refused(
                     owner,
                     f"A condition on {name!r} compares with texts without half a surrogate pair, "
-                    "finite numbers of Python, True and False.",
+                    "finite numbers of Python, times, True and False.",
                 )
 
 
@@ -93,12 +101,15 @@ class MetadataTable:
 
     def __init__(self, rows: Iterable[Any], count: int) -> None:
         self._count = count
+        self._lists: set[str] = set()
         places: dict[tuple[str, str], list[int]] = {}
         values: dict[tuple[str, str], list[Any]] = {}
         row = 0
         for texts in rows:
             for text in texts.to_pylist():
                 for name, value in metadata_fields(json.loads(text)) if text not in ("null", "{}") else ():
+                    if isinstance(value, list):
+                        self._lists.add(name)
                     for item in value if isinstance(value, list) else [value]:
                         key = name, _kind(item)
                         places.setdefault(key, []).append(row)
@@ -106,14 +117,18 @@ class MetadataTable:
                 row += 1
         # A value that no condition compares with, such as an object, only exists.
         self._columns: dict[tuple[str, str], tuple[npt.NDArray[np.int32], Any]] = {
-            key: (np.array(at, np.int32), _array(values[key]) if key[1] in _KINDS else None)
+            key: (np.array(at, np.int32), _array(key[1], values[key]) if key[1] in _KINDS else None)
             for key, at in places.items()
             if key[1] != "none"
         }
         self._whole: Any = None
 
     def mask(self, where: Where) -> Mask:
-        """Return which rows match. A comparison is true for values of one type only: 1 and "1" differ."""
+        """Return which rows match. A comparison is true for values of one type only: 1 and "1" differ.
+
+        Numbers are compared exactly, as Python compares them. An expression sees a field with lists as a column of
+        lists, and one of several types, or of numbers that neither int64 nor float64 holds, as texts.
+        """
         if isinstance(where, pc.Expression):
             return self._expression(where)
         mask = np.ones(self._count, np.bool_)
@@ -137,21 +152,39 @@ class MetadataTable:
         if operator in ("ne", "nin"):
             return ~self._condition(name, "in", [operand] if operator == "ne" else operand)
         if operator in ("eq", "in"):
-            mask = np.zeros(self._count, np.bool_)
-            for value in [operand] if operator == "eq" else operand:
-                mask |= ~self._exists(name) if value is None else self._compared(name, pc.equal, value)
-            return mask
-        return self._compared(name, _ORDERS.get(operator) or _WITHIN[operator], operand)
-
-    def _compared(self, name: str, comparison: Any, value: Any) -> Mask:
+            return self._among(name, [operand] if operator == "eq" else operand)
         mask = np.zeros(self._count, np.bool_)
-        if (key := (name, _kind(value))) in self._columns:
+        if (key := (name, _kind(operand))) in self._columns:
             rows, column = self._columns[key]
-            try:
-                matching = comparison(column, pa.scalar(value))
-            except (pa.ArrowInvalid, OverflowError):  # an integer beyond 64 bits, or mixed with fractions
-                matching = comparison(column.cast(pa.float64(), safe=False), float(value))
-            mask[rows[matching.to_numpy(zero_copy_only=False)]] = True
+            if operator in _WITHIN:
+                matching = pc.match_substring(column, operand, ignore_case=_WITHIN[operator]).to_numpy(False)
+            elif key[1] == "text":
+                matching = _ORDERS[operator][0](column, operand).to_numpy(False)
+            elif (exact := _held(column.dtype, operand)) is not None:
+                matching = _ORDERS[operator][1](column, exact)
+            else:
+                matching = _ORDERS[operator][1](column.astype(object), operand).astype(np.bool_)
+            mask[rows[matching]] = True
+        return mask
+
+    def _among(self, name: str, values: Iterable[Any]) -> Mask:
+        """Return the rows with one of ``values``; None stands for a row without the field."""
+        by_kind: dict[str, list[Any]] = {}
+        for value in values:
+            by_kind.setdefault(_kind(value), []).append(value)
+        mask = ~self._exists(name) if "none" in by_kind else np.zeros(self._count, np.bool_)
+        for kind, some in by_kind.items():
+            if kind not in _KINDS or (name, kind) not in self._columns:
+                continue
+            rows, column = self._columns[name, kind]
+            if kind == "text":
+                matching = pc.is_in(column, pa.array(some, pa.string())).to_numpy(False)
+            elif column.dtype.kind == "O":  # by hash, which is equal for equal numbers of Python
+                matching = np.fromiter(map(set(some).__contains__, column), np.bool_, len(column))
+            else:
+                held = [exact for value in some if (exact := _held(column.dtype, value)) is not None]
+                matching = np.isin(column, np.array(held, column.dtype))
+            mask[rows[matching]] = True
         return mask
 
     def _exists(self, name: str) -> Mask:
@@ -163,28 +196,39 @@ class MetadataTable:
 
     def _expression(self, where: Any) -> Mask:
         if self._whole is None:
-            columns: dict[str, list[Any]] = {}
+            columns: dict[str, list[list[Any]]] = {}
             for (name, kind), (rows, column) in self._columns.items():
                 if kind in _KINDS:
-                    values = columns.setdefault(name, [None] * self._count)
-                    for row, value in zip(rows.tolist(), column.to_pylist(), strict=True):
-                        values[row] = value
-            natural = {name: _natural(values) for name, values in columns.items()}
-            self._whole = pa.table({**natural, "__row__": pa.array(np.arange(self._count))})
-        mask = np.zeros(self._count, np.bool_)
+                    values = columns.setdefault(name, [[] for _ in range(self._count)])
+                    for row, value in zip(rows.tolist(), column.tolist(), strict=True):
+                        values[row].append(value)
+            natural = {name: self._natural(name, values) for name, values in columns.items()}
+            self._whole = pa.table(natural or {"": pa.nulls(self._count)})  # without a column there are no rows
         try:
             try:
-                found = _evaluated(self._whole, where, pa.null())
+                return _evaluated(self._whole, self._count, where, pa.null())
             except (pa.ArrowTypeError, pa.ArrowNotImplementedError):  # functions of texts take no nulls
-                found = _evaluated(self._whole, where, pa.string())
+                return _evaluated(self._whole, self._count, where, pa.string())
         except pa.ArrowException as error:
             raise InvalidInputError(
                 "`where`: pyarrow cannot evaluate this expression over the metadata. Compare a field with values of "
-                "its own type.",
+                "its own type. A mapping, as in {'tags': 'a'}, also compares the values of lists, and numbers exactly.",
                 param="where",
             ) from error
-        mask[found] = True
-        return mask
+
+    def _natural(self, name: str, rows: list[list[Any]]) -> Any:
+        """Return a field as a column for expressions."""
+        # Two fields may have one name, as {"a.b": 1, "a": {"b": 2}} has.
+        if name in self._lists or any(len(values) > 1 for values in rows):
+            try:
+                return pa.array([values or None for values in rows])
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+                return pa.array([list(map(str, values)) or None for values in rows])
+        flat = [values[0] if values else None for values in rows]
+        try:
+            return pa.array(flat)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            return pa.array([None if value is None else str(value) for value in flat])
 
 
 def compared_fields(where: Where) -> set[str]:
@@ -199,7 +243,7 @@ def compared_fields(where: Where) -> set[str]:
         return names
     while True:  # an expression does not list its fields: evaluating it names one that the table lacks
         try:
-            ds.dataset(pa.table({name: pa.nulls(0) for name in ("__row__", *names)})).to_table(filter=where)
+            ds.dataset(pa.table({name: pa.nulls(0) for name in names})).to_table(filter=where)
         except pa.ArrowException as error:
             if (unknown := _ABSENT.search(str(error))) is not None and unknown[1] not in names:
                 names.add(unknown[1])
@@ -207,16 +251,16 @@ def compared_fields(where: Where) -> set[str]:
         return names
 
 
-def _evaluated(table: Any, where: Any, absent: Any) -> npt.NDArray[Any]:
-    """Return the rows that match. Fields that no row has are nulls of the type ``absent``."""
+def _evaluated(table: Any, rows: int, where: Any, absent: Any) -> Mask:
+    """Return which rows match. Fields that no row has are nulls of the type ``absent``."""
     try:
-        rows = ds.dataset(table).to_table(filter=where, columns=["__row__"])
-        return np.asarray(rows["__row__"].to_numpy())
+        column = ds.dataset(table).to_table(columns={"matches": where})["matches"]
+        return np.asarray(column.fill_null(False).to_numpy(), np.bool_)
     except pa.ArrowInvalid as error:
         unknown = _ABSENT.search(str(error))
         if unknown is None or unknown[1] in table.column_names:
             raise
-    return _evaluated(table.append_column(unknown[1], pa.nulls(len(table), absent)), where, absent)
+    return _evaluated(table.append_column(unknown[1], pa.nulls(rows, absent)), rows, where, absent)
 
 
 def metadata_fields(record: Mapping[str, Any], outer: str = "") -> Iterator[tuple[str, Any]]:
@@ -234,10 +278,16 @@ def _parts(condition: Any) -> Sequence[Any]:
 
 def _conditions(condition: Any) -> list[tuple[str, Any]]:
     if isinstance(condition, Mapping):
-        return [(str(operator).removeprefix("$"), operand) for operator, operand in condition.items()]
+        return [(str(operator).removeprefix("$"), _operand(operand)) for operator, operand in condition.items()]
     if isinstance(condition, list | tuple | set | frozenset):
-        return [("in", list(condition))]
-    return [("eq", condition)]
+        return [("in", _operand(list(condition)))]
+    return [("eq", _operand(condition))]
+
+
+def _operand(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_operand(each) for each in value]
+    return json_value(value) if isinstance(value, _AS_TEXT) else value
 
 
 def _kind(value: Any) -> str:
@@ -255,25 +305,27 @@ def _is_value(value: Any) -> bool:
     return kind in ("none", "truth") or (kind == "number" and abs(value) <= sys.float_info.max)
 
 
-def _array(values: list[Any]) -> Any:
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, OverflowError):  # integers beyond 64 bits, or integers mixed with fractions
-        return pa.array(list(map(_as_float, values)))
+def _array(kind: str, values: list[Any]) -> Any:
+    """Return texts in Arrow, others in NumPy: numbers as objects if int64 or float64 would change one."""
+    if kind == "text":
+        return pa.array(values, pa.string())
+    dtype = np.bool_ if kind == "truth" else np.float64 if float in set(map(type, values)) else np.int64
+    with suppress(OverflowError):
+        array = np.array(values, dtype)
+        if array.tolist() == values:
+            return array
+    return np.array(values, object)
 
 
-def _as_float(value: Any) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # an integer of more than 308 digits
-        return math.inf if value > 0 else -math.inf
-
-
-def _natural(values: list[Any]) -> Any:
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # several types: compared as texts
-        return pa.array([None if value is None else str(value) for value in values])
+def _held(dtype: np.dtype[Any], value: float) -> Any:
+    """Return ``value`` as a number of ``dtype``, or None if that would change it."""
+    if dtype.kind == "O":
+        return value
+    with suppress(OverflowError):
+        exact = dtype.type(value)
+        if exact.item() == value:
+            return exact
+    return None
 
 
 def _refused(owner: str, sentence: str) -> InvalidInputError:

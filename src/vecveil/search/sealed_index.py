@@ -182,7 +182,8 @@ class SealedIndex:
         check_same_length(owner, ids=names, **{k: v for k, v in given.items() if v is not None})
         if not names:
             return
-        records = [metadata_json(row, owner) for row in metadata] if metadata is not None else ["null"] * len(names)
+        rows = [None] * len(names) if metadata is None else metadata
+        records = [metadata_json(row, owner, i) for i, row in enumerate(rows)]
         encoder = self.encoder
         X = _required(encoder, owner).encode(listed or []) if vectors is None else vectors
         X = check_embeddings(X, owner=owner, param="vectors")

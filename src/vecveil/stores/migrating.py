@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import dataclasses
 import hashlib
@@ -744,19 +743,13 @@ def texts_and_metadata(
     beside = (
         carried(row, kept - {text if value is not None else None}) for row, value in zip(rows, texts, strict=True)
     )
-    return texts, [_unwrapped(plain(_without_bytes(row))) for row in beside]
+    return texts, [_unwrapped(plain(row, binary=True)) for row in beside]
 
 
 def _unwrapped(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return the metadata inside of ``metadata``, where LangChain puts a document's in Qdrant."""
     inner = metadata.get("metadata")
     return inner if isinstance(inner, dict) and len(metadata) == 1 else metadata
-
-
-def _without_bytes(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``fields`` with binary values in base64, which JSON can contain."""
-    binary = bytes | bytearray | memoryview
-    return {k: base64.b64encode(v).decode() if isinstance(v, binary) else v for k, v in fields.items()}
 
 
 def _key_of(policy: ReleasePolicy) -> tuple[str | None, str | None]:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import base64
-import datetime
-import decimal
 import json
-import math
 import os
 import re
 import threading
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, cast
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.data.columns import json_value
 from vecveil.errors import InvalidInputError, StoreError, VecveilError, unknown_name, wrong_type
 from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.sealing.keystore import FILTER_PREFIX, check_filter_field
@@ -568,30 +565,21 @@ def as_json(fields: Mapping[str, Any]) -> str:
     return json.dumps(plain(fields), ensure_ascii=False)
 
 
-def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that are not None as JSON values: times, decimals and UUIDs become strings, NaN null."""
-    return {str(k): kept for k, value in fields.items() if (kept := _plain(value)) is not None}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None  # JSON has neither NaN nor infinity
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal | uuid.UUID):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    raise StoreError(
-        f"A field contains a {type(value).__name__}. Fields are numbers, texts, times, lists or objects.",
-        param="fields",
-    )
+def plain(fields: Mapping[str, Any], *, binary: bool = False) -> dict[str, Any]:
+    """Return the fields that are not None as JSON values; see `json_value`. ``binary`` accepts fields of bytes."""
+    kept = {}
+    for name, value in fields.items():
+        try:
+            if isinstance(value, bytes | bytearray | memoryview) and not binary:
+                raise TypeError(type(value).__name__)
+            kept[str(name)] = json_value(value)
+        except TypeError as error:
+            raise StoreError(
+                f"The field {str(name)[:80]!r} contains a {error}. Fields are numbers, texts, times, lists or objects. "
+                "Leave it out with drop (--drop).",
+                param="fields",
+            ) from None
+    return {name: value for name, value in kept.items() if value is not None}
 
 
 def protector_mark(protector: Protector) -> str:

@@ -65,6 +65,37 @@ class TestDelimited:
     def test_tsv_keeps_commas(self, write):
         assert rows(write("a.tsv", "text\tid\na, b\t1\n")) == [{"text": "a, b", "id": "1"}]
 
+    @pytest.mark.parametrize(
+        ("lines", "texts"),
+        [
+            ('1\t"hello\n2\tworld\n3\tfoo"\n4\tx\n', ['"hello', "world", 'foo"', "x"]),
+            ('1\t"hello\n2\tworld', ['"hello', "world"]),
+            ('1\t"a\n2\t"b\n3\tc\n', ['"a', '"b', "c"]),
+            ('1\t"a" b\n2\tx"y\n3\t"\n', ['"a" b', 'x"y', '"']),
+            ('"1\ta"\n2\tb\n', ['a"', "b"]),
+            ('1\t"a\tb"\n2\t"say ""hi"""\n', ["a\tb", 'say "hi"']),
+            ('1\t"Dear\r\nsir"\r\n\r\n2\tx\r\n', ["Dear\r\nsir", "x"]),
+            ('1\t"a\n\n2\tb"\n', ['"a', 'b"']),
+        ],
+    )
+    def test_quotes_between_tabs(self, write, lines, texts):
+        for name, options in (("a.tsv", {}), ("a.csv", {}), ("b.csv", {"delimiter": "\t"})):
+            path = write(name, "id\ttext\n" + lines)
+            assert [row["text"] for row in rows(path, text_column="text", **options)] == texts
+
+    def test_quotes_in_a_header_between_tabs(self, write):
+        assert rows(write("a.tsv", '"id\ttext\n1\ta"\n')) == [{'"id': "1", "text": 'a"'}]
+        assert rows(write("b.tsv", '\n\n"text"\n"a"\n\nb\n"\n')) == [{"text": "a"}, {"text": "b"}, {"text": '"'}]
+
+    def test_one_row_or_several_between_tabs(self, write, refuses):
+        with refuses("a.tsv", "line 3", "one row with line breaks, or several"):
+            read_table(write("a.tsv", f'text\nx\n"{CANARY}\nb"\n'))
+
+    @pytest.mark.parametrize("lines", ["1\n2\tb\n", '1\t"a" b\n2\n', '1\t"a\n2\n', '1\t"a\n2"\tb\tc\n3\td\n'])
+    def test_rows_between_tabs_with_too_few_fields(self, write, refuses, lines):
+        with refuses("a.tsv"):
+            read_table(write("a.tsv", "id\ttext\n" + lines))
+
     def test_gzip_by_content_whatever_the_name(self, write):
         data = gzip.compress(b"text\nx\n")
         assert rows(write("a.csv.gz", data)) == rows(write("a.csv", data)) == [{"text": "x"}]
@@ -249,6 +280,7 @@ class TestJsonLines:
             ([2**60, 1], "int64"),
             ([2**60, 0.5], "json"),
             ([2**64, 1], "json"),
+            ([2**53 + 1, 2**53], "int64"),
             ([None, None], "string"),
             ([True, 1], "json"),
         ],
@@ -257,6 +289,23 @@ class TestJsonLines:
         path = self.write_rows(write, *[{"text": "a", "v": value} for value in values])
         assert read_table(path).types["v"] == kind
         assert [row["v"] for row in rows(path)] == values
+
+    @pytest.mark.parametrize(
+        ("number", "value"),
+        [
+            ("3.10", 3.1),
+            ("1E5", 100000.0),
+            ("0.10000000000000001", 0.1),
+            ("0.3000000000000000166", "0.3000000000000000166"),
+            ("12345678901234567.89", "12345678901234567.89"),
+            ("1e400", "1e400"),
+            ("1e-400", "1e-400"),
+            ("0e5", 0.0),
+        ],
+    )
+    def test_numbers_that_float64_cannot_hold_are_texts(self, write, number, value):
+        (row,) = rows(write("a.jsonl", f'{{"text": "a", "v": {number}, "list": [{number}]}}\n'))
+        assert (row["v"], row["list"]) == (value, [value])
 
     def test_gzip_blank_lines_and_mark(self, write):
         data = b"\xef\xbb\xbf" + b'{"text": "a"}\r\n\r\n{"text": "b"}'

@@ -14,6 +14,7 @@ import sqlite3
 import stat
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -578,6 +579,21 @@ def test_wrong_input_is_one_clear_error(path: Path, X: np.ndarray, tmp_path: Pat
             sealer.seal(X[:1], ids=["a"], collection="notes", metadata=[{"a": [number]}])
     with raises("E-SEAL-METADATA", "metadata"):
         sealer.seal(X[:1], ids=["a"], collection="notes", metadata=[{1: "x"}])  # type: ignore[dict-item]
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    for value, words in (
+        ({"visit": [CANARY, date(2025, 3, 30)]}, "the type date in the field 'visit'"),
+        ({"ok": 1, "n": np.int64(3)}, "the type int64 in the field 'n'"),
+        ({"x": {"y": float("nan")}}, "NaN or infinity in the field 'x'"),
+        ({"c": cycle}, "too many levels in the field 'c'"),
+        ({"k": {(1, 2): CANARY}}, "the type dict in the field 'k'"),
+        ({7: CANARY}, "a key of the type int"),
+        ([CANARY], "the type list"),
+    ):
+        with raises("E-SEAL-METADATA", "metadata") as caught:
+            sealer.seal(X[:3], ids=["a", "b", "c"], collection="notes", metadata=[{}, None, value])  # type: ignore[list-item]
+        assert f"{words} in row 3 (counted from 1)" in str(caught.value)
+        assert CANARY not in str(caught.value)
     with raises("E-SEAL-NAME", "collection"):
         sealer.seal(X, ids=IDS, collection="")
     with raises("E-INPUT-NAME", "precision"):

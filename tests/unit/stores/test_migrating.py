@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import datetime
+import decimal
 import json
 import subprocess
 import sys
@@ -33,6 +35,7 @@ from vecveil.stores.migrating import (
     locked,
     migrate,
     read_state,
+    texts_and_metadata,
     verify,
     verify_migration,
 )
@@ -632,3 +635,29 @@ def test_a_state_that_could_not_be_read_again_is_not_written(
     with raises("E-STORE-STATE", "state"):
         copy(source, dest := FolderStore(tmp_path / "dest"), ReleasePolicy(protector), tmp_path / "s.json")
     assert dest.info().count == 0
+
+
+def test_values_of_a_source_become_json_or_are_named() -> None:
+    noon = datetime.datetime(2025, 3, 30, 12, tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
+    row = {
+        "at": noon,
+        "took": datetime.timedelta(seconds=1.5),
+        "files": [b"a", {"of": b"b"}],
+        "photo": b"c",
+        "price": decimal.Decimal("3.10"),
+        "pairs": [("a", noon.date())],
+    }
+    names = [*row, "files[]", "files[].of", "pairs[]", "pairs[][]"]
+    assert texts_and_metadata([row], names, {})[1] == [
+        {
+            "at": "2025-03-30T10:00:00+00:00",
+            "took": 1_500_000,
+            "files": ["YQ==", {"of": "Yg=="}],
+            "photo": "Yw==",
+            "price": "3.10",
+            "pairs": [["a", "2025-03-30"]],
+        }
+    ]
+    with raises("E-STORE", "fields") as caught:
+        texts_and_metadata([{"ok": 1, "odd": [object()]}], ["ok", "odd[]"], {})
+    assert "'odd'" in str(caught.value)
