@@ -1,8 +1,11 @@
 """Rank rows in memory: vectors by exact cosines, texts by BM25 for hybrid search.
 
-2-bit codes propose the candidates that the stored vectors rank. Each dimension is quantised at the quartiles of the
-rows; two dimensions make one of 16 codes, which FAISS scans in registers (fast scan, André et al., VLDB 2015) at n/4
-bytes a row.
+2-bit codes of the rows' directions propose rows, and the cosines of the stored vectors rank them. Each dimension is
+quantised at the quartiles of the rows; two dimensions make one of 16 codes, which FAISS scans in registers (fast scan,
+André et al., VLDB 2015) at n/4 bytes a row. The codes propose ever more rows, until no other row is likely to reach the
+last rank: by the approximate cosine of the last row proposed, and 4.5 standard deviations of the codes' error beyond.
+Where the codes say nothing of the order, fewer than ten of a million rows exceed that. If too many rows would be
+proposed, all are ranked. Scores of different kinds are never compared.
 
 Word counts are kept a segment; document frequencies are added up over all segments at each search, so that a new
 segment needs no rebuilding of the others. Scores as in Lucene: Robertson and Zaragoza, "The Probabilistic Relevance
@@ -34,6 +37,7 @@ _DEVIATIONS = 4.5
 _POOR = 0.25  # square of the distance of a unit vector from what its code stands for; most have 0.13
 _SHARE = 8  # an exact scan of the segment is faster than the codes once these propose so large a part of it
 _SAMPLE = 4000  # rows from which the quartiles are estimated
+_RESIDUALS = 128  # of these, rows from which the error of the codes is estimated
 _BLOCK = 1024
 _K1, _B = 1.2, 0.75  # of BM25
 _MOST = 2**16 - 1  # counts of a word in a text; the score hardly grows beyond
@@ -89,7 +93,8 @@ class Codes:
         stored: (N, n), float16 or int8.
 
     Attributes:
-        poor: the rows that their codes do not describe, as in sparse or heavy-tailed data; to be ranked exactly.
+        poor: rows that their codes do not describe, as in sparse or heavy-tailed data; to be ranked exactly.
+        useful: False if too many rows are poor; then `best` must not be called.
     """
 
     def __init__(self, stored: npt.NDArray[Any]) -> None:
@@ -111,24 +116,32 @@ class Codes:
         pairs = np.arange(16)
         centroids[:, :, 0] = levels[pairs % 4, 0::2].T
         centroids[:, :, 1] = levels[pairs // 4, 1::2].T
-        faiss.copy_array_to_vector(centroids.ravel(), index.pq.centroids)
+        quantizer: Any = index.pq  # FAISS's annotations are of the C++ methods
+        faiss.copy_array_to_vector(centroids.ravel(), quantizer.centroids)
         index.is_trained = True
+        some = sample[:: max(len(sample) // _RESIDUALS, 1)]
+        self._residuals = some - quantizer.decode(_packed(some, edges, width))[:, :n]
         errors = np.empty(N, np.float32)
         for start in range(0, N, _BLOCK):
             X = _unit(stored[start : start + _BLOCK])
             packed = _packed(X, edges, width)
             index.add_sa_codes(packed)
-            X -= index.pq.decode(packed)[:, :n]
+            X -= quantizer.decode(packed)[:, :n]
             errors[start : start + _BLOCK] = np.einsum("ij,ij->i", X, X)
         self.poor = np.flatnonzero(errors > _POOR)
         self.useful = len(self.poor) <= N // _SHARE
-        self._index = faiss.IndexPQFastScan(index) if self.useful else None  # type: ignore[arg-type]
+        self._index: Any = faiss.IndexPQFastScan(index) if self.useful else None  # type: ignore[arg-type]
 
     def best(self, query: npt.NDArray[np.float32], count: int) -> tuple[Rows, Scores]:
-        """Return the ``count`` best rows for ``query`` (n,) and their approximate cosines, best first."""
+        """Return the ``count`` best rows for ``query`` (n,), or fewer, and their approximate cosines, best first."""
         padded = np.pad(query[None], ((0, 0), (0, -len(query) % 4)))
         scores, rows = self._index.search(padded, count)
-        return rows[0], scores[0]
+        found = rows[0] >= 0  # FAISS leaves out rows with the least possible score
+        return rows[0][found], scores[0][found]
+
+    def deviation(self, query: npt.NDArray[np.float32]) -> float:
+        """Return the standard deviation of cosine and approximate cosine over all rows."""
+        return float((self._residuals @ query).std())
 
 
 class _Search:
@@ -158,7 +171,9 @@ class _Search:
         self.rows = np.concatenate([self._proposed[: self._count], poor[self._mask[poor]]])
         self.exact = self._scan.cosines(self._query, self.rows)
         error = self.exact[: self._count] - self._approximate[: self._count]
-        self.bound = float(self._approximate[self._count - 1] + error.mean() + _DEVIATIONS * error.std())
+        # The best rows by the codes may share a code, and thus err less than others, or all be overrated.
+        deviation = max(float(error.std()), self._scan.codes.deviation(self._query))
+        self.bound = float(self._approximate[self._count - 1]) + max(float(error.mean()), 0.0) + _DEVIATIONS * deviation
         self._count *= 4
 
     def _propose(self) -> bool:
@@ -170,46 +185,46 @@ class _Search:
             if fetched > len(self._scan) // _SHARE:
                 return False
             rows, approximate = self._scan.codes.best(self._query, fetched)
-            kept = self._mask[rows] & ~np.isin(rows, self._scan.codes.poor)
+            kept = self._mask[rows]
+            if len(self._scan.codes.poor):  # they are ranked anyway
+                kept &= ~np.isin(rows, self._scan.codes.poor)
             self._proposed, self._approximate = rows[kept], approximate[kept]
             fetched *= 4
         return True
 
 
-def ranked(
+def nearest(
     query: npt.NDArray[np.float32],
     parts: Sequence[tuple[VectorScan, Mask]],
     top: int,
     candidates: int,
     each: Callable[[Callable[[_Search], None], Sequence[_Search]], Iterable[None]] = map,
-) -> tuple[npt.NDArray[np.int64], Rows, Scores]:
+) -> tuple[Rows, Rows, Scores]:
     """Return part, row and cosine of the ``top`` rows with the largest cosines, best first.
 
     Args:
         query: (n,), of norm 1.
         parts: segments, with the mask of the rows that count.
         candidates: rows to rank exactly at least.
-        each: maps a function over the segments, in threads if it likes.
+        each: maps a function over segments, as `map` or in threads.
     """
     selected = [int(np.count_nonzero(mask)) for _, mask in parts]
+    total = max(sum(selected), 1)
     searches = [
-        _Search(query, scan, mask, size, max(_FEWEST, candidates * size // max(sum(selected), 1)), candidates)
+        _Search(query, scan, mask, size, max(_FEWEST, candidates * size // total), candidates)
         for (scan, mask), size in zip(parts, selected, strict=True)
     ]
-    least, rank = -np.inf, max(top, _RANK)
+    exact, least, rank = np.empty(0, np.float32), -np.inf, max(top, _RANK)
     while unfinished := [search for search in searches if search.bound >= least and search.bound > -np.inf]:
         list(each(_Search.more, unfinished))
         exact = np.concatenate([search.exact for search in searches])
         if len(exact) >= rank:
-            least = float(np.partition(exact, len(exact) - rank)[-rank])
+            least = float(np.partition(exact, -rank)[-rank])
+    best = np.flatnonzero(exact >= np.partition(exact, -top)[-top]) if len(exact) > top else np.arange(len(exact))
+    best = best[np.argsort(-exact[best], kind="stable")][:top]
     owners = np.repeat(np.arange(len(parts)), [len(search.rows) for search in searches])
-    rows = np.concatenate([search.rows for search in searches]) if searches else np.empty(0, np.int64)
-    exact = np.concatenate([search.exact for search in searches]) if searches else np.empty(0, np.float32)
-    if len(rows) > top:
-        chosen = np.sort(np.argpartition(-exact, top)[:top])
-        owners, rows, exact = owners[chosen], rows[chosen], exact[chosen]
-    order = np.argsort(-exact, kind="stable")
-    return owners[order], rows[order], exact[order]
+    rows = np.concatenate([np.empty(0, np.int64), *(search.rows for search in searches)])
+    return owners[best], rows[best], exact[best]
 
 
 def _widened(stored: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
