@@ -116,7 +116,7 @@ def case_of(name: str, folder: Path, rows: int) -> Opened:
                 pending.clear()
 
         def opened() -> Callable[[np.ndarray], list[str]]:
-            from vecveil.search.scan import VectorScan
+            from vecveil.search.scan import VectorScan, nearest
 
             parts = []
             for file in sorted(place.glob("*.parquet"), key=lambda path: int(path.stem)):
@@ -126,16 +126,13 @@ def case_of(name: str, folder: Path, rows: int) -> Opened:
                 parts.append((VectorScan(raw.reshape(len(table), -1), None), table["id"], texts))
 
             def search(q: np.ndarray) -> list[str]:
-                best: list[tuple[float, int, int]] = []
-                for place, (scan, ids, _) in enumerate(parts):
-                    found, _ = scan.candidates(q, np.ones(len(ids), bool), 200)
-                    scored = zip(scan.cosines(q, found).tolist(), found.tolist(), strict=True)
-                    best += [(score, place, row) for score, row in sorted(scored, reverse=True)[:TOP]]
-                best = sorted(best, reverse=True)[:TOP]
-                for _, place, row in best:  # as a sealed index does, which decrypts the group of rows besides
+                scans = [(scan, np.ones(len(scan), bool)) for scan, _, _ in parts]
+                places, rows, _ = nearest(q, scans, TOP, 200)
+                best = list(zip(places.tolist(), rows.tolist(), strict=True))
+                for place, row in best:  # as a sealed index does, which decrypts the group of rows besides
                     group = parts[place][2].read_row_group(row // GROUP_ROWS, columns=["text", "metadata"])
                     group.slice(row % GROUP_ROWS, 1).to_pylist()
-                return [parts[place][1][row].as_py() for _, place, row in best]
+                return [parts[place][1][row].as_py() for place, row in best]
 
             return search
 

@@ -77,8 +77,9 @@ def check_embeddings(
 
 
 def check_unmasked(value: Any, owner: str, param: str) -> None:
-    """Refuse a masked array with masked values."""
-    if np.ma.is_masked(value):  # numpy.asarray drops the mask: the values under it would be used
+    """Refuse a masked array, or a list of them, with masked values."""
+    # numpy.asarray drops the mask: the values under it would be used.
+    if any(map(np.ma.is_masked, value if isinstance(value, list | tuple) else [value])):
         raise InvalidInputError(
             f"{owner}: `{param}` has masked values. Drop their rows, or replace them with .filled(...).",
             code="E-INPUT-TYPE",

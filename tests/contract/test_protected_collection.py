@@ -99,6 +99,19 @@ def test_search_gives_exact_scores_and_texts(collection: ProtectedCollection) ->
     assert by_vector.ids == ranking.ids
 
 
+def test_masked_vectors_are_refused(collection: ProtectedCollection, database: VectorStore) -> None:
+    X = np.ma.masked_less(Hashed().encode(TEXTS[:2]), 0)
+    for vectors in (X, list(X)):
+        with raises("E-INPUT-TYPE", "vectors"):
+            collection.add(TEXTS[:2], ids=IDS[:2], vectors=vectors)
+    with raises("E-INPUT-TYPE", "query"):
+        collection.search(X[0])
+    with raises("E-INPUT-TYPE", "query"):
+        collection.sealer.rank(X[0], [], ids=[], collection="notes")
+    with raises("E-INPUT-TYPE", "vectors"):
+        database.write(Batch(("x",), X[:1], ({},)))
+
+
 def test_threads_that_write_at_once_lose_no_row_and_write_none_twice(
     database: VectorStore, protector: Protector, sealer: Sealer
 ) -> None:

@@ -819,3 +819,30 @@ def test_an_interrupted_add_is_there_or_not(index: SealedIndex, keys: Path, mome
     index.add(None, ids=["y"], vectors=vectors(1))
     expected = {*map(str, range(20)), "y"} | ({"x"} if moment == "after" else set())
     assert set(SealedIndex(index.location, keys).ids()) == set(index.ids()) == expected
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+@pytest.mark.parametrize("length", [0.1, 1, 3])
+def test_a_small_segment_beside_a_large_one_is_found_by_its_own_vector(
+    tmp_path: Path, keys: Path, precision: str, length: float
+) -> None:
+    with SealedIndex(tmp_path / "notes", keys, max_staleness=0, precision=precision) as index:
+        X = length * vectors(20_001) / np.linalg.norm(vectors(20_001), axis=1, keepdims=True)
+        index.add(["text"] * len(X), ids=[str(i) for i in range(len(X))], vectors=X)
+        later = vectors(3, seed=1)
+        index.add(["a later text"] * 3, ids=["a", "b", "c"], vectors=later)
+        for compact in (False, True):
+            if compact:
+                index.compact()
+            for name, q in zip("abc", later, strict=True):
+                assert index.search(q, top=1).ids == [name]
+                assert index.search(q, top=1, mode="hybrid", words="absent").ids == [name]
+            assert index.search(X[7], top=1).ids == ["7"]
+
+
+def test_a_masked_query_is_refused(index: SealedIndex) -> None:
+    X = filled(index)
+    for query in (np.ma.masked_less(X[0], 0), [np.ma.masked_less(X[0], 0)]):
+        with raises("E-INPUT-TYPE", "query"):
+            index.search(query)
+    assert index.search(np.ma.array(X[0]), top=1).ids == ["0"]

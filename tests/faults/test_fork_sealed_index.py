@@ -83,11 +83,11 @@ def test_a_child_searches_with_threads_of_its_own(index: SealedIndex, monkeypatc
         index.add(["text"] * len(part), ids=[f"{start + i}" for i in range(len(part))], vectors=part)
     index.compact()
     assert index.search(X[7]).ids[0] == "7"
-    (segment, *_) = [part.segment for part in index._log.current().parts.values()]
+    (part, *_) = index._log.current().parts.values()
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with index._log._changing, index._building, segment._lock:
+        with index._log._changing, index._building, part.segment._lock, part.scan._making:
             held.set()
             release.wait()
 

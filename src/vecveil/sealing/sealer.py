@@ -40,7 +40,14 @@ from vecveil.sealing.keystore import (
     SingleKey,
 )
 from vecveil.types import Embeddings
-from vecveil.validation import check_count, check_embeddings, check_exact, check_same_length, check_texts
+from vecveil.validation import (
+    check_count,
+    check_embeddings,
+    check_exact,
+    check_same_length,
+    check_texts,
+    check_unmasked,
+)
 
 OnInvalid = Literal["raise", "skip"]
 
@@ -213,6 +220,7 @@ class Sealer:
             SealingError: as `unseal`.
         """
         owner = "Sealer.rank"
+        check_unmasked(query, owner, "query")
         top, query = check_count(top, owner=owner, param="top"), np.asarray(query)
         q = check_embeddings(np.atleast_2d(query), owner=owner, param="query")[0].astype(np.float32)
         check_exact(q[None], owner=owner, param="query")

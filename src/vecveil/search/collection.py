@@ -36,7 +36,7 @@ from vecveil.search import check_fields
 from vecveil.stores.locations import open_store, public_name
 from vecveil.stores.store import PROTECTOR_FIELD, Batch, Match, Missing, VectorStore, as_json, protector_mark, with_blob
 from vecveil.types import Embeddings
-from vecveil.validation import check_count, check_exact, check_same_length, check_texts
+from vecveil.validation import check_count, check_exact, check_same_length, check_texts, check_unmasked
 
 SEALED = (
     "Without the key, a sealed row reveals the id of its data key and its length: AES-256-GCM-SIV with random nonces. "
@@ -215,6 +215,7 @@ class ProtectedCollection:
         ids = self._stored(ids)
         if texts is None and vectors is None:
             raise InvalidInputError("Pass `texts`, `vectors` or both.", param="texts")
+        check_unmasked(vectors, f"{_OWNER}.add", "vectors")
         given = None if texts is None else check_texts(texts, owner=f"{_OWNER}.add", min_rows=0)
         rows: Sequence[str | None] = [None] * len(ids) if given is None else given
         check_same_length(f"{_OWNER}.add", texts=rows, ids=ids, metadata=ids if metadata is None else metadata)
@@ -415,6 +416,7 @@ class ProtectedCollection:
         elif self.policy.rewrites_texts:
             raise wrong_type(owner, "query", "a text", query, fix="The protector rewrites texts.")
         else:
+            check_unmasked(query, owner, "query")
             exact = np.atleast_2d(np.asarray(query))
             if exact.shape[0] != 1 or exact.dtype.kind not in "fiu":
                 said = f"`query` is a text or one vector (n,), not an array {exact.shape} of {exact.dtype}."
@@ -828,7 +830,9 @@ class ProtectedCollection:
         if self.encoder is not None and (sentences := self._embedder.probe()):
             self._embedder.compare(encoder.encode(sentences))
         encode = getattr(encoder, "encode_query", encoder.encode) if query else encoder.encode
-        return np.asarray(encode(list(texts)))
+        vectors = encode(list(texts))
+        check_unmasked(vectors, _OWNER, "encoder")
+        return np.asarray(vectors)
 
     def _blobs_of(
         self, ids: Sequence[str], fields: Sequence[Mapping[str, Any]]

@@ -25,7 +25,6 @@ from vecveil.stores.scanning import Reservoir, Sample, usable_rows
 from vecveil.stores.store import Batch, VectorStore
 
 _COMPARED = 1000  # rows that are read back
-_RELATIVE, _ABSOLUTE = 2.0**-10, 2.0**-24  # of float16
 REMAINS = (
     "Backups, snapshots and versions of the storage from before open for whoever has the key file: `vecveil reseal` "
     "gives the index a new key and deletes the old one. They then open only with a backup of the key file from before.",
@@ -226,7 +225,7 @@ def _copy(
         sample.add(rows, np.ones(len(rows), np.bool_))
         copied.update(rows.ids)
         known = [i for i, name in enumerate(rows.ids) if name in there]
-        same = _equal(index.get([rows.ids[i] for i in known]), rows.rows(known)) if known else []
+        same = _equal(index.get([rows.ids[i] for i in known]), rows.rows(known), index.precision) if known else []
         done = {known[k] for k in same}
         # A segment states for all its rows whether they have a text.
         for has_text in (True, False):
@@ -249,7 +248,7 @@ def _copy(
             param="dest",
         )
     chosen = sample.sample(0)
-    if len(_equal(index.get(list(chosen.ids), missing="skip"), chosen)) != len(chosen):
+    if len(_equal(index.get(list(chosen.ids), missing="skip"), chosen, index.precision)) != len(chosen):
         raise StoreError(
             "Verification failed: rows that were read back from the index differ from the source. Stop programs that "
             "write to either, and repeat the command.",
@@ -259,14 +258,18 @@ def _copy(
     return Filling(len(copied), written, skipped, len(chosen))
 
 
-def _equal(stored: Unsealed, rows: Batch | Sample) -> list[int]:
-    """Return the positions of the rows of ``stored`` that equal ``rows``, in the same order."""
+def _equal(stored: Unsealed, rows: Batch | Sample, precision: str) -> list[int]:
+    """Return the positions of the rows of ``stored`` that equal ``rows`` at ``precision``, in the same order."""
     if len(stored.ids) != len(rows):
         return []
     close = np.ones(len(rows), np.bool_)
     if len(rows) and rows.vectors.shape[1]:
-        error = np.abs(stored.vectors - rows.vectors)
-        close = (error <= _RELATIVE * np.abs(rows.vectors) + _ABSOLUTE).all(axis=1)
+        values = np.abs(rows.vectors)
+        if precision == "int8":  # half a step, of which the largest value of a row has 127
+            tolerance = values.max(axis=1, keepdims=True) / 253
+        else:
+            tolerance = 2.0**-10 * values + 2.0**-24
+        close = (np.abs(stored.vectors - rows.vectors) <= tolerance).all(axis=1)
     return [
         k
         for k, row in enumerate(rows.fields)

@@ -150,6 +150,7 @@ class SegmentLog:
         self._changing = threading.RLock()
         for part in self.snapshot.parts.values() if self.snapshot else ():
             part.segment.unlock()
+            part.scan.unlock()
 
     def check_open(self) -> None:
         """Raise `StoreError` if `close` was called."""

@@ -1,8 +1,11 @@
 """Rank rows in memory: vectors by exact cosines, texts by BM25 for hybrid search.
 
-2-bit codes propose the candidates that the stored vectors rank. Each dimension is quantised at the quartiles of the
-rows; two dimensions make one of 16 codes, which FAISS scans in registers (fast scan, André et al., VLDB 2015) at n/4
-bytes a row.
+2-bit codes of the rows' directions propose rows, and the cosines of the stored vectors rank them. Each dimension is
+quantised at the quartiles of the rows; two dimensions make one of 16 codes, which FAISS scans in registers (fast scan,
+André et al., VLDB 2015) at n/4 bytes a row. The codes propose ever more rows, until no other row is likely to reach the
+last rank: by the approximate cosine of the last row proposed, and 4.5 standard deviations of the codes' error beyond.
+Where the codes say nothing of the order, fewer than ten of a million rows exceed that. If too many rows would be
+proposed, all are ranked. Scores of different kinds are never compared.
 
 Word counts are kept a segment; document frequencies are added up over all segments at each search, so that a new
 segment needs no rebuilding of the others. Scores as in Lucene: Robertson and Zaragoza, "The Probabilistic Relevance
@@ -14,7 +17,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,11 +28,17 @@ from vecveil.errors import optional_import
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
 
-_LEAST = 4096  # rows: fewer are scanned exactly
-_EXACT = 20_000  # selected rows: fewer are ranked exactly, without the codes
+_EXACT = 20_000  # selected rows of a segment: fewer are ranked exactly, without the codes
+_FEWEST = 32  # rows of a segment to rank exactly: from them follows how far the codes err
+_RANK = 10  # least rank whose cosine the other rows must not reach
+_DEVIATIONS = 4.5
+_POOR = 0.25  # square of the distance of a unit vector from what its code stands for; most have 0.13
+_SHARE = 8  # an exact scan of the segment is faster than the codes once these propose so large a part of it
 _SAMPLE = 4000  # rows from which the quartiles are estimated
-_BLOCK = 4096
+_RESIDUALS = 128  # of these, rows from which the error of the codes is estimated
+_BLOCK = 1024
 _K1, _B = 1.2, 0.75  # of BM25
 _MOST = 2**16 - 1  # counts of a word in a text; the score hardly grows beyond
 # A word, or one sign of a script that does not set spaces between words.
@@ -46,92 +55,204 @@ class VectorScan:
 
     def __init__(self, stored: npt.NDArray[Any], scale: npt.NDArray[np.float32] | None) -> None:
         self._stored, self._scale = stored, scale
-        self._made: Any = None
+        self._made: Codes | None = None
+        self.unlock()
+
+    def unlock(self) -> None:
+        """Make the lock anew, in a forked process: another thread may have held it at the fork."""
         self._making = threading.Lock()
 
+    def __len__(self) -> int:
+        return len(self._stored)
+
     @property
-    def _codes(self) -> Any:
+    def codes(self) -> Codes:
         """The codes, made by the first search: a process that only writes or compacts needs none."""
-        if self._made is None and len(self._stored) >= _LEAST:
+        if self._made is None:
             with self._making:
                 if self._made is None:
-                    self._made = _fast_scan(self._stored)
+                    self._made = Codes(self._stored)
         return self._made
-
-    def candidates(self, query: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_], top: int) -> tuple[Rows, Scores]:
-        """Return about the ``top`` best rows of ``mask`` for ``query`` (n,) and their approximate cosines, unsorted.
-
-        All rows of the mask are returned where they are few.
-        """
-        selected = int(np.count_nonzero(mask))
-        if selected <= max(_EXACT, top) or self._codes is None:
-            rows = np.flatnonzero(mask)
-            return _best(rows, self.cosines(query, rows), top)
-        # The scan knows no mask: fetch as many as hold `top` selected rows on average, and more until they do.
-        fetched = top + 32 if selected == len(mask) else int(top * 1.3 * len(mask) / selected) + 32
-        while True:
-            padded = np.pad(query[None], ((0, 0), (0, -len(query) % 4)))  # the codes have four dimensions a byte
-            scores, rows = self._codes.search(padded, min(fetched, len(mask)))
-            inside = mask[rows[0]] & (rows[0] >= 0)
-            if np.count_nonzero(inside) >= top or fetched >= len(mask):
-                return _best(rows[0][inside], scores[0][inside], top)
-            if fetched > len(mask) // 4:  # the best rows are nearly all outside of the mask
-                rows = np.flatnonzero(mask)
-                return _best(rows, self.cosines(query, rows), top)
-            fetched *= 4
 
     def cosines(self, query: npt.NDArray[np.float32], rows: Rows) -> Scores:
         """Return the cosines of ``query``, of norm 1, and the stored ``rows``; 0 for a row of zeros."""
         scores = np.empty(len(rows), np.float32)
         for start in range(0, len(rows), _BLOCK):
             # One scale a row does not change a cosine.
-            X = self._stored[rows[start : start + _BLOCK]].astype(np.float32)
+            X = _widened(self._stored[rows[start : start + _BLOCK]])
             norms = np.sqrt(np.einsum("ij,ij->i", X, X))
             scores[start : start + _BLOCK] = np.divide(X @ query, norms, out=np.zeros_like(norms), where=norms > 0)
         return scores
 
     def vectors(self, rows: Rows) -> npt.NDArray[np.float32]:
         """Return the vectors of ``rows``, float32."""
-        X = self._stored[rows].astype(np.float32)
+        X = _widened(self._stored[rows])
         return X if self._scale is None else X * self._scale[rows, None]
 
 
-def _best(rows: Rows, scores: Scores, top: int) -> tuple[Rows, Scores]:
-    if len(rows) > top:
-        chosen = np.argpartition(-scores, top)[:top]
-        rows, scores = rows[chosen], scores[chosen]
-    return rows, scores
+class Codes:
+    """The 2-bit codes of the rows' directions, so that scores approximate cosines whatever the lengths.
+
+    Args:
+        stored: (N, n), float16 or int8.
+
+    Attributes:
+        poor: rows that their codes do not describe, as in sparse or heavy-tailed data; to be ranked exactly.
+        useful: False if too many rows are poor; then `best` must not be called.
+    """
+
+    def __init__(self, stored: npt.NDArray[Any]) -> None:
+        with optional_import("A sealed index of many rows", "faiss", "index"):
+            import faiss
+
+        N, n = stored.shape
+        width = -(-n // 4) * 4  # four dimensions a byte
+        sample = _unit(stored[np.linspace(0, N - 1, min(N, _SAMPLE)).astype(np.int64)])
+        edges = np.quantile(sample, [0.25, 0.5, 0.75], axis=0).astype(np.float32)
+        levels = np.zeros((4, width), np.float32)
+        quarters = (sample > edges[0]).astype(np.uint8) + (sample > edges[1]) + (sample > edges[2])
+        for level in range(4):
+            inside = quarters == level
+            levels[level, :n] = (sample * inside).sum(axis=0) / np.maximum(inside.sum(axis=0), 1)
+        index = faiss.IndexPQ(width, width // 2, 4, faiss.METRIC_INNER_PRODUCT)
+        # Code c of a pair of dimensions stands for level c % 4 of the first and c // 4 of the second.
+        centroids = np.empty((width // 2, 16, 2), np.float32)
+        pairs = np.arange(16)
+        centroids[:, :, 0] = levels[pairs % 4, 0::2].T
+        centroids[:, :, 1] = levels[pairs // 4, 1::2].T
+        quantizer: Any = index.pq  # FAISS's annotations are of the C++ methods
+        faiss.copy_array_to_vector(centroids.ravel(), quantizer.centroids)
+        index.is_trained = True
+        some = sample[:: max(len(sample) // _RESIDUALS, 1)]
+        self._residuals = some - quantizer.decode(_packed(some, edges, width))[:, :n]
+        errors = np.empty(N, np.float32)
+        for start in range(0, N, _BLOCK):
+            X = _unit(stored[start : start + _BLOCK])
+            packed = _packed(X, edges, width)
+            index.add_sa_codes(packed)
+            X -= quantizer.decode(packed)[:, :n]
+            errors[start : start + _BLOCK] = np.einsum("ij,ij->i", X, X)
+        self.poor = np.flatnonzero(errors > _POOR)
+        self.useful = len(self.poor) <= N // _SHARE
+        self._index: Any = faiss.IndexPQFastScan(index) if self.useful else None  # type: ignore[arg-type]
+
+    def best(self, query: npt.NDArray[np.float32], count: int) -> tuple[Rows, Scores]:
+        """Return the ``count`` best rows for ``query`` (n,), or fewer, and their approximate cosines, best first."""
+        padded = np.pad(query[None], ((0, 0), (0, -len(query) % 4)))
+        scores, rows = self._index.search(padded, count)
+        found = rows[0] >= 0  # FAISS leaves out rows with the least possible score
+        return rows[0][found], scores[0][found]
+
+    def deviation(self, query: npt.NDArray[np.float32]) -> float:
+        """Return the standard deviation of cosine and approximate cosine over all rows."""
+        return float((self._residuals @ query).std())
 
 
-def _fast_scan(stored: npt.NDArray[Any]) -> Any:
-    """Return the FAISS index over the codes of ``stored`` (N, n)."""
-    with optional_import("A sealed index of many rows", "faiss", "index"):
-        import faiss
+class _Search:
+    """The rows of one segment that are ranked for one query; `more` ranks further ones.
 
-    N, n = stored.shape
-    width = -(-n // 4) * 4  # four dimensions a byte
-    sample = stored[np.linspace(0, N - 1, min(N, _SAMPLE)).astype(np.int64)].astype(np.float32)
-    edges = np.quantile(sample, [0.25, 0.5, 0.75], axis=0).astype(np.float32)
-    levels = np.zeros((4, width), np.float32)
-    quarters = (sample > edges[0]).astype(np.uint8) + (sample > edges[1]) + (sample > edges[2])
-    for level in range(4):
-        inside = quarters == level
-        levels[level, :n] = (sample * inside).sum(axis=0) / np.maximum(inside.sum(axis=0), 1)
-    index = faiss.IndexPQ(width, width // 2, 4, faiss.METRIC_INNER_PRODUCT)
-    # Code c of a pair of dimensions stands for level c % 4 of the first and c // 4 of the second.
-    centroids = np.empty((width // 2, 16, 2), np.float32)
-    codes = np.arange(16)
-    centroids[:, :, 0] = levels[codes % 4, 0::2].T
-    centroids[:, :, 1] = levels[codes // 4, 1::2].T
-    faiss.copy_array_to_vector(centroids.ravel(), index.pq.centroids)
-    index.is_trained = True
-    for start in range(0, N, _BLOCK):
-        index.add_sa_codes(_codes(stored[start : start + _BLOCK], edges, width))
-    return faiss.IndexPQFastScan(index)  # type: ignore[arg-type]
+    Attributes:
+        rows, exact: the ranked rows and their cosines.
+        bound: above the cosines of all other rows; minus infinity if there are none.
+    """
+
+    def __init__(
+        self, query: npt.NDArray[np.float32], scan: VectorScan, mask: Mask, selected: int, count: int, ahead: int
+    ) -> None:
+        self._query, self._scan, self._mask, self._selected = query, scan, mask, selected
+        self._count, self._ahead = count, ahead
+        self.rows, self.exact = np.empty(0, np.int64), np.empty(0, np.float32)
+        self._proposed, self._approximate = self.rows, self.exact
+        self.bound = np.inf if selected else -np.inf
+
+    def more(self) -> None:
+        """Rank four times as many rows as before; all rows if that is faster."""
+        if self._selected <= _EXACT or not self._scan.codes.useful or not self._propose():
+            self.rows = np.flatnonzero(self._mask)
+            self.exact, self.bound = self._scan.cosines(self._query, self.rows), -np.inf
+            return
+        poor = self._scan.codes.poor
+        self.rows = np.concatenate([self._proposed[: self._count], poor[self._mask[poor]]])
+        self.exact = self._scan.cosines(self._query, self.rows)
+        error = self.exact[: self._count] - self._approximate[: self._count]
+        # The best rows by the codes may share a code, and thus err less than others, or all be overrated.
+        deviation = max(float(error.std()), self._scan.codes.deviation(self._query))
+        self.bound = float(self._approximate[self._count - 1]) + max(float(error.mean()), 0.0) + _DEVIATIONS * deviation
+        self._count *= 4
+
+    def _propose(self) -> bool:
+        """Propose the best rows by the codes, as many as `more` ranks; return False if an exact scan is faster."""
+        fetched = max(self._count, self._ahead)
+        if self._selected < len(self._scan) or len(self._scan.codes.poor):
+            fetched = int(1.3 * fetched * len(self._scan) / self._selected) + 32  # the codes know no mask
+        while len(self._proposed) < self._count:
+            if fetched > len(self._scan) // _SHARE:
+                return False
+            rows, approximate = self._scan.codes.best(self._query, fetched)
+            kept = self._mask[rows]
+            if len(self._scan.codes.poor):  # they are ranked anyway
+                kept &= ~np.isin(rows, self._scan.codes.poor)
+            self._proposed, self._approximate = rows[kept], approximate[kept]
+            fetched *= 4
+        return True
 
 
-def _codes(stored: npt.NDArray[Any], edges: npt.NDArray[np.float32], width: int) -> npt.NDArray[np.uint8]:
-    X = stored.astype(np.float32)
+def nearest(
+    query: npt.NDArray[np.float32],
+    parts: Sequence[tuple[VectorScan, Mask]],
+    top: int,
+    candidates: int,
+    each: Callable[[Callable[[_Search], None], Sequence[_Search]], Iterable[None]] = map,
+) -> tuple[Rows, Rows, Scores]:
+    """Return part, row and cosine of the ``top`` rows with the largest cosines, best first.
+
+    Args:
+        query: (n,), of norm 1.
+        parts: segments, with the mask of the rows that count.
+        candidates: rows to rank exactly at least.
+        each: maps a function over segments, as `map` or in threads.
+    """
+    selected = [int(np.count_nonzero(mask)) for _, mask in parts]
+    total = max(sum(selected), 1)
+    searches = [
+        _Search(query, scan, mask, size, max(_FEWEST, candidates * size // total), candidates)
+        for (scan, mask), size in zip(parts, selected, strict=True)
+    ]
+    exact, least, rank = np.empty(0, np.float32), -np.inf, max(top, _RANK)
+    while unfinished := [search for search in searches if search.bound >= least and search.bound > -np.inf]:
+        list(each(_Search.more, unfinished))
+        exact = np.concatenate([search.exact for search in searches])
+        if len(exact) >= rank:
+            least = float(np.partition(exact, -rank)[-rank])
+    best = np.flatnonzero(exact >= np.partition(exact, -top)[-top]) if len(exact) > top else np.arange(len(exact))
+    best = best[np.argsort(-exact[best], kind="stable")][:top]
+    owners = np.repeat(np.arange(len(parts)), [len(search.rows) for search in searches])
+    rows = np.concatenate([np.empty(0, np.int64), *(search.rows for search in searches)])
+    return owners[best], rows[best], exact[best]
+
+
+def _widened(stored: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Return ``stored``, float16 or int8 and finite, as float32."""
+    if stored.dtype != np.float16:
+        return stored.astype(np.float32)
+    # NumPy's own conversion takes four times as long. The exponents differ by 112.
+    bits = stored.view(np.int16).astype(np.int32)
+    bits <<= 13
+    bits &= np.int32(-0x70002000)  # without the copies of the sign
+    X = bits.view(np.float32)
+    X *= np.float32(2.0**112)
+    return X
+
+
+def _unit(stored: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Return the vectors with norm 1: the codes approximate cosines, whatever the lengths."""
+    X = _widened(stored)
+    norms = np.sqrt(np.einsum("ij,ij->i", X, X))
+    X /= np.where(norms > 0, norms, 1)[:, None]
+    return X
+
+
+def _packed(X: npt.NDArray[np.float32], edges: npt.NDArray[np.float32], width: int) -> npt.NDArray[np.uint8]:
     quarters = np.zeros((len(X), width), np.uint8)
     part = quarters[:, : X.shape[1]]
     for edge in edges:

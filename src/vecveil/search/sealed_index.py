@@ -25,7 +25,7 @@ from vecveil.sealing.segments import PRECISIONS, KeySource, encode_vectors
 from vecveil.search import check_fields
 from vecveil.search.filters import MetadataTable, Where, check_where, compared_fields
 from vecveil.search.log import RETAIN, SegmentLog, StorageOptions, StorageSettings
-from vecveil.search.scan import WordCounts, scores
+from vecveil.search.scan import WordCounts, nearest, scores
 from vecveil.search.state import LoadedSegment, Snapshot
 from vecveil.types import Embeddings
 from vecveil.validation import (
@@ -35,6 +35,7 @@ from vecveil.validation import (
     check_positive,
     check_same_length,
     check_texts,
+    check_unmasked,
 )
 
 Mode = Literal["vectors", "hybrid"]
@@ -61,7 +62,8 @@ class SealedIndex:
         name: name in the key store, of a new index; by default its location.
         precision: of the vectors of a new index: ``float16``, or ``int8`` with one scale a row. An existing index keeps
             its own.
-        candidates: rows that the codes propose to exact ranking.
+        candidates: rows to rank exactly at least. A search ranks further rows, and in the end all, until no other
+            row is likely to be among the ``top``; fewer candidates cost no accuracy.
         max_staleness (2): seconds until a search looks for what other processes have written.
         trusted_state: path of the small file that remembers the newest commit seen, by which a storage that is rolled
             back is noticed. By default it lies beside the key file, in ``KEYFILE.heads``; machines may share one. A
@@ -137,6 +139,12 @@ class SealedIndex:
         """Fingerprint of the encoder of the index; None if its newest segment notes none."""
         self._log.known_dimension()
         return self._log.noted_encoder
+
+    @property
+    def precision(self) -> str:
+        """Precision of the vectors."""
+        self._log.known_dimension()
+        return self._log.precision
 
     @property
     def encoder(self) -> TextEncoder | None:
@@ -219,7 +227,7 @@ class SealedIndex:
                 expression of ``pyarrow.compute``.
             mode: ``hybrid`` adds words (BM25) by reciprocal ranks. The scores stay cosines.
             words: text whose words ``hybrid`` looks for; by default ``query``.
-            candidates: rows to rank exactly; None takes the index's number.
+            candidates: rows to rank exactly at least; None takes the index's number.
 
         Raises:
             InvalidInputError: no row has a field that ``where`` compares.
@@ -256,7 +264,7 @@ class SealedIndex:
                 param="query",
             )
         parts = self._selected(snapshot, where, owner)
-        best = self._ranked(q, parts, k)
+        best = self._ranked(q, parts, k if mode == "hybrid" else top, k)
         if mode == "hybrid":
             words = query if words is None and isinstance(query, str) else words
             if not isinstance(words, str):
@@ -421,29 +429,16 @@ class SealedIndex:
                 self._tables[part] = MetadataTable(columns, len(part))
             return self._tables[part]
 
-    def _ranked(self, q: npt.NDArray[np.float32], parts: list[Selection], top: int) -> list[Hit]:
-        """Return score, part and row of the rows that the codes propose, best first."""
-        propose = lambda pair: pair[0].scan.candidates(q, pair[1], top)  # noqa: E731
+    def _ranked(self, q: npt.NDArray[np.float32], parts: list[Selection], top: int, candidates: int) -> list[Hit]:
+        """Return score, part and row of the ``top`` rows with the largest cosines, best first."""
         large = sum(len(part) for part, _ in parts) > _ONE_THREAD
+        scans = [(part.scan, mask) for part, mask in parts]
         try:
-            proposals = list((self._threads.map if large else map)(propose, parts))
+            best = nearest(q, scans, top, candidates, self._threads.map if large else map)
         except RuntimeError:
             self._log.check_open()
             raise
-        if not proposals:
-            return []
-        approximate = np.concatenate([values for _, values in proposals])
-        owners = np.repeat(np.arange(len(parts)), [len(rows) for rows, _ in proposals])
-        rows = np.concatenate([rows for rows, _ in proposals])
-        if len(rows) > top:
-            chosen = np.argpartition(-approximate, top)[:top]
-            owners, rows = owners[chosen], rows[chosen]
-        exact = np.empty(len(rows), np.float32)
-        for i in np.unique(owners):
-            mine = owners == i
-            exact[mine] = parts[i][0].scan.cosines(q, rows[mine])
-        order = np.argsort(-exact, kind="stable")
-        return [(float(exact[i]), parts[owners[i]][0], int(rows[i])) for i in order]
+        return [(score, parts[i][0], row) for i, row, score in zip(*(column.tolist() for column in best), strict=True)]
 
     def _fused(
         self, q: npt.NDArray[np.float32], query: str, parts: list[Selection], ranked: list[Hit], top: int
@@ -502,6 +497,7 @@ class SealedIndex:
                 raise InvalidInputError(f"{owner}: `query` is empty.", param="query")
             vector = np.asarray(_required(encoder, owner).encode_query([query]))
         else:
+            check_unmasked(query, owner, "query")
             vector = np.atleast_2d(np.asarray(query))
         if vector.ndim != 2 or len(vector) != 1 or vector.dtype.kind not in "fiu":
             raise InvalidInputError(

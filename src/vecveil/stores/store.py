@@ -435,7 +435,7 @@ class DatabaseStore(VectorStore):
         return batch.rows([place[name] for name in ids if name in place])
 
     def write(self, batch: Batch) -> None:
-        vectors = check_embeddings(np.asarray(batch.vectors), owner=self._owner, param="vectors")
+        vectors = check_embeddings(np.asanyarray(batch.vectors), owner=self._owner, param="vectors")
         with self._guard("writing rows"):
             dimension = self.dimension() or vectors.shape[1]
             if vectors.shape[1] != dimension:
