@@ -87,7 +87,7 @@ def test_a_child_searches_with_threads_of_its_own(index: SealedIndex, monkeypatc
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with index._log._changing, index._building, part.segment._lock, part.scan._making:
+        with index._log._changing, index._log._loading, index._building, part.segment._lock, part.scan._making:
             held.set()
             release.wait()
 

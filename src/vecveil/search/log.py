@@ -133,21 +133,25 @@ class SegmentLog:
         self._conditional = True if settings.exclusive else None  # None before the storage was probed
         self._vectors = True  # whether segments are loaded with their vectors
         self._checked = 0.0  # when the storage was last looked at
-        self._changing = threading.RLock()
         self._closed = False
+        self._make_locks()
         self.exists()
 
     def close(self) -> None:
         """Close the files and drop what is in memory."""
-        with self._changing:
+        with self._changing, self._loading:
             self._closed = True
             for part in self.snapshot.parts.values() if self.snapshot else ():
                 part.segment.close()
             self.snapshot = None
 
+    def _make_locks(self) -> None:
+        self._changing = threading.RLock()  # one thread writes
+        self._loading = threading.RLock()  # one thread changes `chain` and `snapshot`; taken after the other
+
     def after_fork(self) -> None:
         """Make anew the locks, which a thread may have held at the fork."""
-        self._changing = threading.RLock()
+        self._make_locks()
         for part in self.snapshot.parts.values() if self.snapshot else ():
             part.segment.unlock()
             part.scan.unlock()
@@ -227,6 +231,10 @@ class SegmentLog:
         Raises:
             StoreError: a commit does not follow, is missing, or is older than what this machine has seen.
         """
+        with self._loading:
+            return self._advance()
+
+    def _advance(self) -> Chain:
         keys, known, mark = self.existing(), self.memory.read(), self._mark
         assert mark is not None
         reading = keys if keys.reads else None
@@ -311,8 +319,10 @@ class SegmentLog:
             self.storage.delete([name])
             raise self.memory.lost("was exchanged or made anew while this process had it open")
         assert self.keys is not None
-        self.chain = chain.follow(content, self.keys if self.keys.reads else None)
-        self.memory.note(self.chain)
+        after = chain.follow(content, self.keys if self.keys.reads else None)
+        with self._loading:
+            self.chain = after
+            self.memory.note(after)
         return True
 
     def _check_writable(self) -> None:
@@ -358,18 +368,18 @@ class SegmentLog:
         age = time.monotonic() - self._checked
         if self.snapshot is None or age > self._staleness:
             late = self.snapshot is None or age > self._staleness + _PATIENCE
-            if self._changing.acquire(blocking=late):
+            if self._loading.acquire(blocking=late):
                 try:
                     if self.snapshot is None or time.monotonic() - self._checked > self._staleness:
                         self._refresh()
                 finally:
-                    self._changing.release()
+                    self._loading.release()
         assert self.snapshot is not None
         return self.snapshot
 
     def refresh(self, *, afresh: bool = False) -> Snapshot:
         """See `SealedIndex.refresh`."""
-        with self._changing:
+        with self._loading:
             if afresh:
                 self.snapshot = None
                 for name in self.storage.copies():
@@ -379,7 +389,7 @@ class SegmentLog:
             return self.snapshot
 
     def _refresh(self) -> None:
-        """Bring the snapshot to the head of the chain; the lock is held."""
+        """Bring the snapshot to the head of the chain; `_loading` is held."""
         if not self.existing().reads:
             raise KeyFileError(
                 f"{_OWNER}: the key provider wraps keys and does not unwrap them: this process adds and deletes rows, "
@@ -518,7 +528,7 @@ class SegmentLog:
                     break
                 chain = self.advance()
             if self.snapshot is not None:
-                self._refresh()
+                self.refresh()
             assert self.chain is not None
             if keys.reads and len(_small_appends(self.chain)) >= _MOST_APPENDS:
                 with contextlib.suppress(StoreError):  # the rows are durable in any case
@@ -575,7 +585,8 @@ class SegmentLog:
             sources: set[str] = set()
             outputs: list[StoredObject] = []
             for _ in range(_ROUNDS):
-                snapshot, chain = self.refresh(), self.chain  # the commit that the snapshot is of
+                with self._loading:
+                    snapshot, chain = self.refresh(), self.chain  # the commit that the snapshot is of
                 assert chain is not None
                 self._check_writable()
                 if not sources <= chain.objects.keys() or any(each.name in chain.voided for each in outputs):
@@ -607,12 +618,14 @@ class SegmentLog:
                     if self.advance().key_id == chain.key_id:
                         raise
                     continue
-                if self._published(chain, content):
+                with self._loading:
+                    published = self._published(chain, content)
+                    if published and vectors is not None:
+                        self.encoder = vectors.encoder
+                if published:
                     if self.content(chain.number + 1) != content:
                         raise incomplete(self.location, commit_name(chain.number + 1))
-                    if vectors is not None:
-                        self.encoder = vectors.encoder
-                    self._refresh()
+                    self.refresh()
                     self.storage.delete(voids)
                     break
                 if once:

@@ -573,6 +573,8 @@ def _checked_ids(ids: Any, owner: str) -> list[str]:
 def _strings(values: Sequence[str], owner: str, param: str) -> Any:
     try:
         return pa.array(values, pa.string())
+    except pa.ArrowCapacityError:
+        raise InvalidInputError(f"{owner}: `{param}` contains a value of 2 GiB or more.", param=param) from None
     except UnicodeEncodeError:  # the error contains the value
         raise InvalidInputError(
             f"{owner}: `{param}` contains half of a surrogate pair, which is no character. Decode the text again, or "
