@@ -302,9 +302,20 @@ class SealedDocumentStore(_Saved):
         self._own = collection | {"filter_fields": list(collection.get("filter_fields", ()))}
         where: Any = database.resolve_value() if isinstance(database, Secret) else database
         self.collection: Any = where
+        is_index = isinstance(where, str) and where.startswith(_SEALED)
+        unused: dict[str, Any] = {} if is_index else {"index": index or None}
+        if isinstance(where, Searchable):
+            unused["sealer"] = sealer
+        if isinstance(where, Searchable) or is_index:
+            unused |= {**self._options, **collection}
+        for name, value in unused.items():
+            if value is not None:
+                fix = "Pass it in `index`." if is_index else "An open index or collection has its own arguments."
+                said = f"{_STORE}: `{name}` does not belong to this kind of `database`. {fix}"
+                raise InvalidInputError(said, param=name)
         if isinstance(where, Searchable):
             return
-        if isinstance(where, str) and where.startswith(_SEALED):
+        if is_index:
             from vecveil.search import SealedIndex
 
             self.collection = SealedIndex(where, sealer, **self._index)
@@ -398,6 +409,7 @@ class SealedDocumentStore(_Saved):
             )
         return len(documents) if replaces else len(chosen)
 
+    @renamed("ids", "document_ids")
     def delete_documents(self, document_ids: list[str]) -> None:
         """Delete documents; unknown ids are ignored."""
         self.collection.delete(document_ids)
@@ -446,6 +458,7 @@ class SealedEmbeddingRetriever:
 
     @component.output_types(documents=list[Document])
     @renamed("where", "filters")
+    @renamed("top", "top_k")
     def run(
         self,
         query_embedding: list[float] | None = None,
