@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError, optional_import, wrong_type
-from vecveil.io import decode_text
+from vecveil.io import decode_text, expanded
 
 DEEPEST = 100  # far below Python's recursion limit, far above any concept file
 _MERGE = "tag:yaml.org,2002:merge"
@@ -54,7 +54,7 @@ def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     ``entities`` is a mapping with ``types`` and the given options. Missing keys are absent. An unreadable file
     raises `DataFileError` with the line, a wrong key or value `InvalidInputError`.
     """
-    path = Path(path)
+    path = expanded(path)
     content = _content(path)
     _refuse_unknown(content, _KEYS, "path")
     settings = {

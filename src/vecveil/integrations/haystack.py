@@ -14,12 +14,12 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
 from vecveil.errors import InvalidInputError, MissingDependencyError, renamed, wrong_type
+from vecveil.io import expanded
 from vecveil.protector.policy import (
     STRONGER,
     KeySource,
@@ -340,9 +340,11 @@ class SealedDocumentStore(_Saved):
         if wrong:
             said = f"{_STORE}: `{wrong[0]}` is an object, which a saved configuration cannot hold."
             raise InvalidInputError(said, code="E-INPUT-TYPE", param=wrong[0])
-        index = {name: str(Path(value).absolute()) if name in _PATHS else value for name, value in self._index.items()}
+        index = {
+            name: str(expanded(value).absolute()) if name in _PATHS else value for name, value in self._index.items()
+        }
         place = self._database.removeprefix(_SEALED)
-        place = place if "://" in place else str(Path(place).absolute())
+        place = place if "://" in place else str(expanded(place).absolute())
         sealer = saved_source(_STORE, "sealer", self._sealer)
         saved: dict[str, Any] = default_to_dict(
             self, database=_SEALED + place, protector=None, sealer=sealer, index=index

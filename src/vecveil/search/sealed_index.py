@@ -99,7 +99,7 @@ class SealedIndex:
     ) -> None:
         if not isinstance(location, str | os.PathLike):
             raise wrong_type(_OWNER, "location", "a folder or an fsspec URL", location)
-        self.location = os.fspath(location).removeprefix("sealed:")
+        self.location = os.path.expanduser(os.fspath(location).removeprefix("sealed:"))
         if not self.location or "\0" in self.location:
             raise InvalidInputError(f"{_OWNER}: `location` names no folder.", param="location")
         if precision not in PRECISIONS:

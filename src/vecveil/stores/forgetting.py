@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from vecveil.accounting import Ledger
 from vecveil.encoders.cache import matching_texts
 from vecveil.errors import KeyFileError, StoreError
+from vecveil.io import expanded
 from vecveil.records.reading import Count, Record
 from vecveil.runtime import progress
 from vecveil.sealing import Sealer
@@ -214,7 +215,7 @@ def forget(
         notes.append(f"{earlier:,} rows were deleted by an earlier run: the files were not searched for theirs.")
     if done.unmatched:
         notes.append(f"{done.unmatched:,} rows had no readable text: the embedding cache may contain theirs (--texts).")
-    if cache is not None and any(Path(cache).glob("*.damaged-*")):
+    if cache is not None and any(expanded(cache).glob("*.damaged-*")):
         notes.append("Damaged files of the embedding cache, set aside earlier, were not searched: remove them.")
     sealed = run.sealer is not None or run.blobs is not None or run.sealed
     done = replace(
@@ -390,7 +391,7 @@ def _rows(store: VectorStore, batch: int, doing: str, show: bool | None) -> Iter
 
 def begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
     """Return the receipt of an earlier run, or a new one."""
-    digest = hashlib.sha256(b"".join(sorted(listed))).hexdigest()
+    digest, path = hashlib.sha256(b"".join(sorted(listed))).hexdigest(), expanded(path)
     if not path.exists():
         rows = len(listed)
         return Erasure(vecveil=__version__, store=name, started=now(), ids=rows, absent=rows, ids_sha256=digest)
