@@ -27,7 +27,6 @@ from vecveil.stores import Batch, open_store
 from vecveil.stores.forgetting import begun
 from vecveil.stores.locations import default_state_file, public_name
 
-
 KEY = bytes(range(32))
 
 
@@ -105,6 +104,9 @@ def protector(home: Path) -> None:
 def concept(home: Path) -> None:
     write_text("~/a.yaml", "name: a\nterms: [cat]\n")
     assert vecveil.Concept.from_file("~/a.yaml").name == "a"
+    write_text("~/terms.txt", "dog\n")
+    write_text("~/b.yaml", "name: b\nterms_file: ~/terms.txt\n")
+    assert vecveil.Concept.from_file("~/b.yaml").name == "b"
 
 
 def tables(home: Path) -> None:

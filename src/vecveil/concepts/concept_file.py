@@ -66,7 +66,7 @@ def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise InvalidInputError("The concept file has no `name`.", param="name")
     terms_file = settings.pop("terms_file", None)
     if terms_file is not None:
-        settings["terms"] = [*settings.get("terms", []), *_lines(path.parent / terms_file, path)]
+        settings["terms"] = [*settings.get("terms", []), *_lines(path.parent / expanded(terms_file), path)]
     for key in ("case_sensitive", "accent_sensitive"):
         if key in settings and "terms" not in settings:
             fix = " In a pattern, write (?i) at its beginning to ignore case." if key == "case_sensitive" else ""

@@ -171,7 +171,7 @@ def index_parts(
         StoreError: there is no index.
     """
     place = os.fspath(location).removeprefix("sealed:")
-    place = place if "://" in place else str(expanded(place).absolute())
+    place = place if "://" in place else os.path.abspath(expanded(place))
     key = placed_key(key)
     with SealedIndex(place, key, **options) as index:
         segments, encoder = index._log.current_rows(), index.encoder
