@@ -513,7 +513,7 @@ class _Exact:
         return [self._embeddings.embed_query(text) for text in texts]
 
 
-def _check_encoder(collection: Any, embeddings: Embeddings) -> None:
+def _check_encoder(collection: Any, embeddings: Any) -> None:
     """Raise IncompatibleError for embeddings of a different fingerprint than the rows' encoder."""
     encoder = as_text_encoder(embeddings, cache=None)
     if encoder.model_fingerprint is None:

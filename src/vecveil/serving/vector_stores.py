@@ -227,12 +227,13 @@ class VectorStores:
             return served.index.count()
 
     def _answer(self, served: ServedIndex, request: SearchRequest, vectors: Embeddings) -> bytes:
-        hybrid: Any = {} if request.alpha is None else {"mode": "hybrid", "alpha": request.alpha}
+        mode: Any = "vectors" if request.alpha is None else "hybrid"
+        alpha = request.alpha or 0.0  # unused by mode vectors
         with _reported(served.name):
             with self._metrics.search.labels("search").time():
-                find = partial(served.index.find, top=request.top, where=request.where, **hybrid)
+                find = partial(served.index.find, top=request.top, where=request.where, mode=mode, alpha=alpha)
                 found = [find(x, words=query) for x, query in zip(vectors, request.queries, strict=True)]
-                hits = _merged(found, by_score=not hybrid)
+                hits = _merged(found, by_score=request.alpha is None)
                 hits = [hit for hit in hits if _score(hit[0]) >= request.threshold][: request.top]
             with self._metrics.search.labels("texts").time():
                 ranking = served.index.read(hits)
