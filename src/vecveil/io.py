@@ -61,6 +61,14 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """Return ``path`` with the home folder in place of a leading ``~``, which only shells expand.
+
+    Without such a user, as in ``~draft.csv``, it stays as it is.
+    """
+    return Path(os.path.expanduser(path))
+
+
 @contextlib.contextmanager
 def atomic_path(target: str | os.PathLike[str], *, mode: int = PRIVATE, only_new: bool = False) -> Iterator[Path]:
     """Yield a temporary path next to ``target``; on a clean exit it becomes ``target``.
@@ -74,7 +82,7 @@ def atomic_path(target: str | os.PathLike[str], *, mode: int = PRIVATE, only_new
     half of one. The temporary name starts with a dot and ends in ``.tmp``; while it is written it is
     locked, so that the next writer of the same target removes what a killed one left.
     """
-    target = Path(target)
+    target = expanded(target)
     old_mode = stat.S_IMODE(target.stat().st_mode) if target.is_file() else None
     if old_mode is not None and mode == PRIVATE:
         old_mode &= stat.S_IRWXU
@@ -338,7 +346,7 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
         NoLocksError: the file system of the file has no locks: a change would overwrite another one.
         OSError: the folder of the file is not writable.
     """
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(expanded(path)))
     make_folders(target.parent)
     # A file of its own: an atomic write replaces the target, and whoever may read the folder could lock that.
     with exclusive(target.with_name(f".{target.name[:40]}.lock"), seconds=LOCK_SECONDS, required=True):

@@ -168,6 +168,12 @@ def test_hybrid_search_finds_a_word_that_the_vector_does_not(index: SealedIndex)
     assert "rare" not in hybrid.search("zyxwv", top=5).ids
     for query in ("zyxwv", "薬", "Mu\u0308ller"):
         assert "rare" in hybrid.search(query, top=5, mode="hybrid").ids
+    assert hybrid.search("zyxwv", top=5, mode="hybrid", alpha=0).ids == ["rare"]
+    vectors = hybrid.search("zyxwv", top=5).ids
+    assert hybrid.search("zyxwv", top=5, mode="hybrid", alpha=1).ids == vectors
+    for alpha in (-0.1, 1.1, float("nan"), "1"):
+        with raises("E-INPUT", "alpha"):
+            hybrid.search("zyxwv", mode="hybrid", alpha=alpha)
     hybrid.delete(["rare"])
     assert "rare" not in hybrid.search("zyxwv", top=5, mode="hybrid").ids
 

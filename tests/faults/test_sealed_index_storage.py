@@ -682,8 +682,8 @@ def test_a_storage_that_is_rolled_back_is_refused_every_time(
 def test_a_writer_whose_folder_was_made_anew_acknowledges_nothing(
     tmp_path: Path, keys: Path, place: Path, commits: int, remembers: bool
 ) -> None:
-    running, reader = opened(place, keys), opened(place, keys)
-    assert rows(reader) == ROWS
+    loaded, waiting, reader = (opened(place, keys) for _ in range(3))
+    assert rows(loaded) == rows(reader) == ROWS
     shutil.rmtree(place)
     with raises("E-INDEX-ROLLED-BACK"):
         opened(place, keys)
@@ -691,7 +691,7 @@ def test_a_writer_whose_folder_was_made_anew_acknowledges_nothing(
     shutil.rmtree(f"{keys}.heads")
     for _ in range(commits):
         add(opened(place, key), "new")
-    for change in CHANGES.values():
+    for change, running in itertools.product(CHANGES.values(), (loaded, waiting)):
         with raises("E-INDEX"):
             change(running)
     assert rows(opened(place, key)) == {"new": "text new"}

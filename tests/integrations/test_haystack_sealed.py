@@ -315,6 +315,32 @@ def test_texts_are_rewritten_for_candidates_alone(hashed_redactor: Any, seal_key
         SealedEmbeddingRetriever(store).run(query_embedding=clean(0))
 
 
+def test_numbers_of_results_below_one_are_refused(store: Any) -> None:
+    store.write_documents(documents(3))
+    for top in (0, -1):
+        with raises("E-INPUT-RANGE", "top_k"):
+            SealedEmbeddingRetriever(store, top_k=top).run(query_embedding=clean(0))
+        with raises("E-INPUT-RANGE", "top_k"):
+            asyncio.run(SealedEmbeddingRetriever(store).run_async(query_embedding=clean(0), top_k=top))
+    for wrong in (None, "d1"):
+        with raises("E-INPUT-TYPE", "document_ids"):
+            store.delete_documents(wrong)
+    assert store.count_documents() == 3
+
+
+def test_arguments_of_another_kind_of_database_are_refused(store: Any, vectors_file: Path, seal_key: Path) -> None:
+    given = {"protector": vectors_file, "sealer": seal_key, "key": seal_key, "index": {"candidates": 3}, "name": "a"}
+    for name, value in {**given, "candidates": 50, "filter_fields": ("page",)}.items():
+        with raises("E-INPUT", name):
+            SealedDocumentStore(store.collection, **{name: value})
+        if name not in ("sealer", "index"):
+            with raises("E-INPUT", name):
+                SealedDocumentStore("sealed:notes", sealer=seal_key, **{name: value})
+    with raises("E-INPUT", "index"):
+        SealedDocumentStore("sqlite-vec:rows.db#notes", vectors_file, seal_key, index={"candidates": 3})
+    assert SealedDocumentStore(store.collection).count_documents() == 0
+
+
 def test_secrets_and_objects_are_not_saved(
     vectors_file: Path, seal_key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -362,6 +362,72 @@ def test_openais_embeddings_fit_protect_and_search(keys: Path) -> None:
     assert {request["model"] for request in requests} == {"hashed"}
 
 
+class Named(Topical):
+    """`Topical` with a fingerprint."""
+
+    def __init__(self, fingerprint: str) -> None:
+        super().__init__()
+        self.fingerprint = fingerprint
+
+
+def test_embeddings_of_another_fingerprint_than_the_indexs_are_refused(keys: Path, tmp_path: Path) -> None:
+    def opened(encoder: Any = None) -> vecveil.SealedIndex:
+        return vecveil.SealedIndex(tmp_path / "notes", keys, encoder=encoder, max_staleness=0)
+
+    # Of an index that its encoder alone names, and of one that notes it, whatever encoder it is opened with.
+    with raises("E-INCOMPATIBLE-ENCODER", "embeddings"):
+        ProtectedVectorStore(opened(Named("one")), embeddings=Named("two"))
+    store = ProtectedVectorStore(opened(Named("one")), embeddings=Named("one"))
+    store.add_texts(TEXTS[:3], ids=["a", "b", "c"])
+    for encoder in (Named("one"), Topical(), None):
+        with raises("E-INCOMPATIBLE-ENCODER", "embeddings"):
+            ProtectedVectorStore(opened(encoder), embeddings=Named("two"))
+        for embeddings in (Named("one"), Topical(), None):  # without a fingerprint nothing can be compared
+            assert len(ProtectedVectorStore(opened(encoder), embeddings=embeddings).get_by_ids(["a"])) == 1
+    with raises("E-INCOMPATIBLE-ENCODER", "embeddings"):
+        ProtectedVectorStore.from_texts(["more"], Named("two"), store=opened(Named("one")))
+    with raises("E-INCOMPATIBLE-ENCODER", "embeddings"):
+        ProtectedVectorStore.from_sealed(tmp_path / "notes", keys, embedding=Named("two"), encoder=Named("one"))
+    assert opened().count() == 3
+
+
+def test_embeddings_of_another_fingerprint_than_a_collections_are_refused(keys: Path, tmp_path: Path) -> None:
+    concept = vecveil.Concept.from_terms("topics", TOPICS)
+    options = {"method": "laplace", "noise_to_signal": 0.5, "show_progress": False}
+    fitted = vecveil.fit(TEXTS, concept, Named("one"), **options)
+    collection = vecveil.ProtectedCollection(f"sqlite-vec:{tmp_path}/rows.db#notes", fitted, keys)
+    ProtectedVectorStore(collection, embeddings=Named("one"))
+    with raises("E-INCOMPATIBLE-ENCODER"):
+        ProtectedVectorStore(collection, embeddings=Named("two"))
+
+
+def test_numbers_of_results_below_one_are_refused(filled: ProtectedVectorStore) -> None:
+    vector = Topical().embed_query("canary-visa question")
+    for k in (0, -1):
+        for search in (filled.similarity_search, filled.max_marginal_relevance_search):
+            with raises("E-INPUT-RANGE", "k"):
+                search("canary-visa question", k=k)
+            with raises("E-INPUT-RANGE", "k"):
+                asyncio.run(getattr(filled, f"a{search.__name__}")("canary-visa question", k=k))
+        for search in (filled.similarity_search_by_vector, filled.max_marginal_relevance_search_by_vector):
+            with raises("E-INPUT-RANGE", "k"):
+                search(vector, k=k)
+    assert len(filled.max_marginal_relevance_search("canary-visa question", k=1)) == 1
+
+
+def test_a_bare_string_is_no_list(filled: ProtectedVectorStore) -> None:
+    filled.add_texts(["canary-rent"], [{"tenant": "a", "page": 0}], ids=["n"])
+    for call in (filled.delete, filled.get_by_ids):
+        with raises("E-INPUT-TYPE", "ids"):
+            call("note-1")
+    with raises("E-INPUT-TYPE", "texts"):
+        filled.add_texts("rent")
+    with raises("E-INPUT-TYPE", "ids"):
+        filled.add_texts(["canary-rent"], ids="n")
+    assert filled.delete([]) is True
+    assert len(filled.get_by_ids(["n"])) == 1
+
+
 def test_wrong_arguments_are_refused(small: vecveil.Protector, keys: Path) -> None:
     with raises("E-INPUT-TYPE", "store"):
         ProtectedVectorStore(InMemoryVectorStore(Topical()), keys, name="notes")

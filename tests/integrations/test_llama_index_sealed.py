@@ -244,6 +244,90 @@ def test_hybrid_search_of_an_index_adds_words(asked: Any) -> None:
             asked.query(query)
 
 
+@pytest.mark.parametrize("asked", ["index"], indirect=True)
+def test_alpha_weighs_the_vectors_of_a_hybrid_search_against_the_words(asked: Any) -> None:
+    options = {"vector_store_query_mode": "hybrid", "similarity_top_k": 3}
+    index = VectorStoreIndex.from_vector_store(asked, embed_model=embedding())
+
+    def ranked(alpha: float | None, **more: Any) -> list[str]:
+        hits = index.as_retriever(alpha=alpha, **options, **more).retrieve("17")
+        return [hit.node.node_id for hit in hits]
+
+    nearest = index.as_retriever(similarity_top_k=3).retrieve("17")
+    vectors = [hit.node.node_id for hit in nearest]
+    assert ranked(1) == vectors
+    assert "node-17" not in vectors
+    assert ranked(0)[0] == ranked(0.3)[0] == "node-17"
+    assert ranked(None) == ranked(0.5)
+    assert ranked(0.9)[0] == vectors[0]
+    # The only row with the word: no other matches by words alone.
+    only = VectorStoreQuery(query_embedding=QUESTION, query_str="17", mode="hybrid", alpha=0, similarity_top_k=5)
+    assert asked.query(only).ids == ["node-17"]
+    for alpha in (-0.1, 1.1, float("nan")):
+        with raises("E-INPUT", "alpha"):
+            ranked(alpha)
+    with raises("E-INPUT", "node_ids"):
+        asked.query(VectorStoreQuery(QUESTION, query_str="17", mode="hybrid", node_ids=["node-1"]))
+    assert len(ranked(0.5, hybrid_top_k=2)) == 2
+    with raises("E-INPUT-RANGE", "hybrid_top_k"):
+        ranked(0.5, hybrid_top_k=0)
+    with raises("E-INPUT", "query_str"):
+        asked.query(VectorStoreQuery(query_embedding=QUESTION, mode="hybrid", similarity_top_k=2))
+
+
+def test_what_would_be_ignored_is_refused(asked: Any) -> None:
+    for options in ({}, {"mode": "mmr"}, {"node_ids": ["node-3", "node-8"]}):
+        for top in (0, -1):  # LlamaIndex's functions take 0 for all nodes
+            with raises("E-INPUT-RANGE", "similarity_top_k"):
+                asked.query(VectorStoreQuery(query_embedding=QUESTION, similarity_top_k=top, **options))
+    with raises("E-INPUT-NAME", "vector_store_kwargs"):
+        asked.query(VectorStoreQuery(query_embedding=QUESTION), qdrant_filters={"tenant": "a"})
+
+
+@pytest.mark.parametrize("key", ["ref_doc_id", "doc_id", "document_id"])
+def test_filters_compare_the_document_of_a_node(asked: Any, key: str) -> None:
+    clean = SimpleVectorStore()
+    clean.add(nodes())
+    filters = both(equal(key, ["doc-2", "doc-7"], "in"), equal("word", ["train", "roof"], "in"))
+    query = VectorStoreQuery(query_embedding=QUESTION, similarity_top_k=9, filters=filters)
+    assert asked.query(query).ids == clean.query(query).ids
+    of_document = both(equal(key, "doc-2"))
+    assert len(asked.get_nodes(filters=of_document)) == 4
+    query = VectorStoreQuery(query_embedding=QUESTION, similarity_top_k=9, doc_ids=["doc-1"], filters=of_document)
+    assert asked.query(query).ids == []
+    query = VectorStoreQuery(query_embedding=QUESTION, node_ids=["node-8", "node-3"], doc_ids=["doc-2"])
+    assert asked.query(query).ids == ["node-8"]
+
+
+def test_no_empty_list_deletes_every_node(store: Any) -> None:
+    store.add([TextNode(id_="alone", text="of no document", embedding=QUESTION)])
+    either = both(both(), equal("page", 1), condition="or")
+    empty = [both(), both(both()), either, both(equal("page", [], "all"))]
+    if isinstance(store.client, vecveil.SealedIndex):
+        empty += [both(equal("page", [], "nin")), both(both(), condition="not")]
+    for filters in empty:
+        with raises("E-INPUT", "filters"):
+            store.delete_nodes(filters=filters)
+        with raises("E-INPUT", "filters"):
+            asyncio.run(store.adelete_nodes(filters=filters))
+    with raises("E-INPUT-TYPE", "ref_doc_id"):
+        store.delete(None)
+    store.delete_nodes([])
+    store.delete_nodes([], filters=both())
+    store.delete_nodes([], filters=both(equal("page", 1)))
+    store.delete_nodes(filters=both(equal("page", [], "in")))
+    store.delete("")
+    assert len(asyncio.run(store.aget_nodes())) == ROWS + 1
+    asyncio.run(store.adelete_nodes(["node-0"], filters=both()))
+    asyncio.run(store.adelete_nodes(filters=both(equal("page", 1))))
+    assert {node.node_id for node in store.get_nodes()} == {
+        "alone",
+        *(f"node-{i}" for i in range(1, ROWS) if i % 3 != 1),
+    }
+    asyncio.run(store.aclear())
+    assert store.get_nodes() == []
+
+
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_protected_vectors_are_not_sealed_as_exact_ones(kind: str, tmp_path: Path, hashed_protector: Any) -> None:
     from vecveil.integrations.llama_index import ProtectedEmbedding

@@ -203,10 +203,13 @@ def test_several_queries_words_and_a_threshold(url: str) -> None:
     strict = post(url, {"query": TEXTS[3], "ranking_options": {"score_threshold": 0.99}}).json()
     assert [hit["file_id"] for hit in strict["data"]] == ["row-3"]
     assert type(strict["data"][0]["attributes"]["year"]) is int
-    for weights, found in ((1, True), (0, False)):
-        hybrid = {"hybrid_search": {"embedding_weight": 1, "text_weight": weights}}
+    # Vectors of this encoder know no words.
+    for vectors, text, found in ((1, 1, True), (1, 0, False), (1, 2, True), (0, 1, True), (9e307, 9e306, False)):
+        hybrid = {"hybrid_search": {"embedding_weight": vectors, "text_weight": text}}
         words = post(url, {"query": "17", "ranking_options": hybrid, "max_num_results": 1}).json()
-        assert (words["data"][0]["file_id"] == "row-17") is found  # vectors of this encoder know no words
+        assert (words["data"][0]["file_id"] == "row-17") is found
+    only = post(url, {"query": "17", "ranking_options": {"hybrid_search": {"text_weight": 1}}}).json()
+    assert [hit["file_id"] for hit in only["data"]] == ["row-17"]
     assert code(post(url, {"query": "nothing"})) == (400, "invalid_query")
     bare = post(url, {"query": QUERY, "max_num_results": 50}).json()["data"][-1]
     assert bare == {"file_id": "bare", "filename": "bare", "score": 0.0, "attributes": {}, "content": []}
@@ -262,7 +265,8 @@ BAD_FILTERS: list[Any] = [
                 {"score_threshold": 1.5},
                 {"score_threshold": "0"},
                 {"score_threshold": 10**400},
-                {"hybrid_search": {"embedding_weight": 1, "text_weight": 2}},
+                {"hybrid_search": {"embedding_weight": 1, "text_weight": -1}},
+                {"hybrid_search": {"embedding_weight": 0, "text_weight": 0}},
                 {"hybrid_search": {}},
                 {"hybrid_search": 1},
             )

@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.errors import InvalidInputError, LedgerCapError, LedgerError, wrong_type
-from vecveil.io import atomic_path, remove_left_over, sync_folder, temporary_beside
+from vecveil.io import atomic_path, expanded, remove_left_over, sync_folder, temporary_beside
 from vecveil.validation import check_count, check_positive, check_same_length
 
 LARGEST_CAP = 10**9
@@ -143,7 +143,7 @@ class Ledger:
     def __init__(
         self, path: str | os.PathLike[str], *, cap: int | None = None, raise_cap: bool = False, create: bool = True
     ) -> None:
-        self._path = Path(os.path.realpath(path))
+        self._path = Path(os.path.realpath(expanded(path)))
         if cap is not None:
             cap = check_count(cap, owner="Ledger", param="cap", maximum=LARGEST_CAP)
         self._cap = cap
@@ -282,7 +282,7 @@ class Ledger:
         The columns are the row's number, the item's hashed id, the protector's fingerprint, ε, the
         hashed tag of a repeatable release, and the row's checksum; None is an empty field.
         """
-        target = Path(path)
+        target = expanded(path)
         if target.exists() and target.samefile(self._path):
             raise InvalidInputError("The export would overwrite the ledger: name another `path`.", param="path")
         suffix = target.suffix.lower()
@@ -332,7 +332,7 @@ class Ledger:
         Raises:
             LedgerError: no row verifies, or the file is damaged where it describes its tables.
         """
-        source, new = Path(os.path.realpath(path)), Path(os.path.realpath(target))
+        source, new = (Path(os.path.realpath(expanded(each))) for each in (path, target))
         if new.exists():
             raise InvalidInputError(f"{new.name!r} exists already: `target` is a new file.", param="target")
         with transaction(source) as opened:

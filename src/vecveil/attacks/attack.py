@@ -25,7 +25,7 @@ from scipy.sparse.csgraph import connected_components
 
 from vecveil.concepts.matching import fold
 from vecveil.errors import DataFileError, InvalidInputError, wrong_shape
-from vecveil.io import atomic_path, check_identity, checkpoint_error, make_folder, write_text
+from vecveil.io import atomic_path, check_identity, checkpoint_error, expanded, make_folder, write_text
 from vecveil.metrics.estimates import Estimate, group_index
 from vecveil.metrics.leakage import TermTable, check_labels
 from vecveil.randomness import resolve_generator
@@ -528,7 +528,7 @@ class Checkpoint:
     """
 
     def __init__(self, folder: str | os.PathLike[str], identity: Mapping[str, Any]) -> None:
-        self.folder = Path(folder)
+        self.folder = expanded(folder)
         self.identity = dict(identity)
 
     def make(self) -> Path:

@@ -37,7 +37,7 @@ from vecveil.concepts.matching import words
 from vecveil.data.reading import read_corpus
 from vecveil.encoders import load_encoder
 from vecveil.errors import InvalidInputError
-from vecveil.io import make_folders
+from vecveil.io import expanded, make_folders
 from vecveil.metrics import Estimate, NeighbourTask, SimilarityTask, UtilityTask
 from vecveil.metrics.estimates import clopper_pearson
 from vecveil.protector import Protector
@@ -360,7 +360,7 @@ def _writable(work: str | os.PathLike[str] | None) -> Path | None:
         return None
     if not isinstance(work, str | os.PathLike):
         raise InvalidInputError("`work` is the path of a folder.", param="work")
-    folder = Path(work)
+    folder = expanded(work)
     try:
         # Owner only: checkpoints of attacks that write texts contain what they learnt from the texts.
         make_folders(folder)

@@ -55,6 +55,7 @@ from vecveil.concepts.pairs import build_matches, within_window
 from vecveil.encoders import load_encoder
 from vecveil.encoders.text_encoder import EncoderInfo
 from vecveil.errors import ConceptError, InvalidInputError
+from vecveil.io import expanded
 from vecveil.metrics import RetrievalTask, SealedSearchTask, SimilarityTask, UtilityTask
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.leakage import r_precision
@@ -217,7 +218,7 @@ def frontier(
         groups = [(i,) if given[i] is None else given[i] for i in windows.source.tolist()]
     info = EncoderInfo.of(loaded)
     settings = _settings(matches, groups, retrieval, (collection_size, query_noise, candidates), info, seed)
-    folder = None if out is None else Path(out)
+    folder = None if out is None else expanded(out)
     earlier = None if folder is None else _earlier(folder, settings)
     if earlier is not None and folder is not None and earlier.ceiling != leak_ceiling:
         earlier = structs.replace(earlier, ceiling=leak_ceiling)

@@ -75,7 +75,7 @@ attack_options = shared.stacked(
     ),
     click.option(
         "--language-model",
-        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        type=shared.FilePath(exists=True, file_okay=False),
         metavar="FOLDER",
         help="Language model of the zero-shot attack [default: trigrams of the texts].",
     ),

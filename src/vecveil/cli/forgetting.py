@@ -40,14 +40,14 @@ Example:
 ids_option = click.option(
     "--ids",
     "ids_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=shared.FilePath(exists=True, dir_okay=False),
     required=True,
     help="Text file with one id on each line.",
 )
 blobs_option = click.option(
     "--blobs",
     "blobs_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=shared.FilePath(exists=True, dir_okay=False),
     help="SQLite file of the sealed blobs, where they are apart from DATABASE.",
 )
 

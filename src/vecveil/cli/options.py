@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -41,14 +42,16 @@ class FilePath(click.Path):
     Args:
         expected: for the name of a file with secrets, or next to one: what the file is. Somebody may give the secret
             itself, so messages show nothing that does not end like the name of a file.
+        settings: of `click.Path`.
     """
 
-    def __init__(self, expected: str = "") -> None:
-        super().__init__(path_type=Path)
+    def __init__(self, expected: str = "", **settings: Any) -> None:
+        super().__init__(path_type=Path, **settings)
         self.expected = expected
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
+        """Return the path; the shell does not expand the ``~`` of ``--out=~/folder``."""
+        value = os.path.expanduser(value)
         _remember(value, self.expected or ("a file" if _TOKEN.match(str(value)) else ""), param, ctx)
         # A ledger or a key file is made where there is none: of that name, the secret would stay on disk.
         if self.expected and _like_secret(Path(value).name) and not Path(value).exists():

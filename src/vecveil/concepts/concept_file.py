@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError, optional_import, wrong_type
-from vecveil.io import decode_text
+from vecveil.io import decode_text, expanded
 
 DEEPEST = 100  # far below Python's recursion limit, far above any concept file
 _MERGE = "tag:yaml.org,2002:merge"
@@ -54,7 +54,7 @@ def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     ``entities`` is a mapping with ``types`` and the given options. Missing keys are absent. An unreadable file
     raises `DataFileError` with the line, a wrong key or value `InvalidInputError`.
     """
-    path = Path(path)
+    path = expanded(path)
     content = _content(path)
     _refuse_unknown(content, _KEYS, "path")
     settings = {
@@ -66,7 +66,7 @@ def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise InvalidInputError("The concept file has no `name`.", param="name")
     terms_file = settings.pop("terms_file", None)
     if terms_file is not None:
-        settings["terms"] = [*settings.get("terms", []), *_lines(path.parent / terms_file, path)]
+        settings["terms"] = [*settings.get("terms", []), *_lines(path.parent / expanded(terms_file), path)]
     for key in ("case_sensitive", "accent_sensitive"):
         if key in settings and "terms" not in settings:
             fix = " In a pattern, write (?i) at its beginning to ignore case." if key == "case_sensitive" else ""

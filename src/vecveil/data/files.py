@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar, cast
 
 from vecveil.errors import DataFileError, InvalidInputError, unknown_name
-from vecveil.io import likely_encoding, warn_of_controls
+from vecveil.io import expanded, likely_encoding, warn_of_controls
 
 T = TypeVar("T")
 
@@ -146,7 +146,7 @@ def find_input(path: str | os.PathLike[str], format: str | None = None) -> Input
         raise unknown_name("read_table", "format", INPUT_SUFFIXES, format)
     if os.fspath(path) == "-":
         return _pipe("standard input", None, format or "txt")
-    path = Path(path)
+    path = expanded(path)
     if "\0" in str(path):
         raise DataFileError("A path cannot have a null character.", param="path")
     with readable(path.name):

@@ -16,7 +16,7 @@ import numpy as np
 from vecveil.data.binary_formats import METADATA_KEY
 from vecveil.data.columns import ColumnType, arrow_column, arrow_type, check_lengths, import_pyarrow
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError
-from vecveil.io import PRIVATE, atomic_path
+from vecveil.io import PRIVATE, atomic_path, expanded
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings
 
@@ -220,7 +220,7 @@ def check_output(
     path: str | os.PathLike[str], *, overwrite: bool, source: str | os.PathLike[str] | None = None
 ) -> type[FileWriter]:
     """Return the writer for ``path``; reject other suffixes, links, existing files and the input."""
-    path = Path(path)
+    path = expanded(path)
     kind = OUTPUT_SUFFIXES.get(path.suffix.lower())
     if kind is None:
         got = f"the suffix {path.suffix!r}" if path.suffix else "no suffix"
@@ -263,7 +263,7 @@ def open_writer(
         DataFileError: the file exists, the folder is not writable, the disk is full, or there are no rows.
     """
     writer_class = check_output(path, overwrite=overwrite)
-    target = Path(path)
+    target = expanded(path)
     writer: FileWriter | None = None
     raised_inside: BaseException | None = None
     try:

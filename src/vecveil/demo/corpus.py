@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vecveil.errors import DataFileError
+from vecveil.io import expanded
 
 NOTES_FILE = Path(__file__).with_name("notes.jsonl.gz")
 """The bundled notes: JSON lines, gzip, with id, domain, synthetic, text and spans."""
@@ -71,7 +72,7 @@ def load_notes(path: str | os.PathLike[str] | None = None) -> list[Note]:
     Raises:
         DataFileError: the file is missing, damaged or not a file of notes.
     """
-    source = NOTES_FILE if path is None else Path(path)
+    source = NOTES_FILE if path is None else expanded(path)
     try:
         lines = gzip.decompress(source.read_bytes()).decode("utf-8").splitlines()
         notes = [Note.from_record(json.loads(line)) for line in lines]

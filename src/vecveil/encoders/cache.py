@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import DataFileError
-from vecveil.io import create_private, make_folders
+from vecveil.io import create_private, expanded, make_folders
 
 Vectors = npt.NDArray[np.float32]
 
@@ -59,9 +59,9 @@ class _DamagedError(Exception):
 def default_cache_folder() -> Path:
     """Return ``$VECVEIL_CACHE``, else ``vecveil`` under ``$XDG_CACHE_HOME`` or ``~/.cache``."""
     if chosen := os.environ.get("VECVEIL_CACHE"):
-        return Path(chosen).expanduser()
+        return expanded(chosen)
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "vecveil" / "embeddings"
+    return expanded(base) / "vecveil" / "embeddings"
 
 
 class EmbeddingCache:
@@ -72,7 +72,7 @@ class EmbeddingCache:
     """
 
     def __init__(self, folder: str | os.PathLike[str], fingerprint: str, *, patience: float = 30.0) -> None:
-        self.path = Path(folder) / f"{hashlib.sha256(fingerprint.encode()).hexdigest()[:32]}.sqlite"
+        self.path = expanded(folder) / f"{hashlib.sha256(fingerprint.encode()).hexdigest()[:32]}.sqlite"
         self.usable = True
         self._patience = patience
 
@@ -241,7 +241,7 @@ def _reported(path: Path) -> Iterator[None]:
 def matching_texts(folder: str | os.PathLike[str], texts: Sequence[str], *, delete: bool = False) -> int:
     """Return how many vectors of ``texts`` the files in ``folder`` hold, of every encoder; ``delete`` removes them."""
     cached = 0
-    for path in sorted(Path(folder).glob("*.sqlite")):
+    for path in sorted(expanded(folder).glob("*.sqlite")):
         cache = EmbeddingCache(folder, "")
         cache.path = path
         with _reported(path), cache._connection() as (connection, salt):

@@ -11,14 +11,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import DataFileError, InvalidInputError, optional_import
-from vecveil.io import write_bytes
+from vecveil.io import expanded, write_bytes
 from vecveil.types import Texts
 from vecveil.validation import check_count, check_seed, check_texts
 
@@ -132,7 +131,7 @@ class LsaEncoder:
         record = {"ngrams": self.ngrams, "fingerprint": self.fingerprint, "terms": self.terms}
         arrays = {"idf": self.idf, "components": np.ascontiguousarray(self.components)}
         data = to_bytes(arrays, metadata={"vecveil": json.dumps(record)})
-        write_bytes(Path(folder) / LSA_FILE, data)
+        write_bytes(expanded(folder) / LSA_FILE, data)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> LsaEncoder:
@@ -140,7 +139,7 @@ class LsaEncoder:
         from safetensors import SafetensorError, safe_open
 
         try:
-            with safe_open(Path(folder) / LSA_FILE, "numpy") as file:
+            with safe_open(expanded(folder) / LSA_FILE, "numpy") as file:
                 record: Any = json.loads(file.metadata()["vecveil"])
                 idf, components = map(file.get_tensor, ("idf", "components"))
             encoder = cls(tuple(record["terms"]), idf, components, record["ngrams"])

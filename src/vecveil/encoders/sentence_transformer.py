@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import InvalidInputError, optional_import
+from vecveil.io import expanded
 from vecveil.runtime import in_chunks, one_thread, resolve_device, thread_count
 from vecveil.validation import check_count, checked_vectors
 
@@ -554,7 +555,7 @@ def load_model(
         import sentence_transformers as library
     arguments: dict[str, Any] = {"device": _device(device), "trust_remote_code": False}
     arguments |= {key: value for key, value in options.items() if key in _FOR_LIBRARY}
-    folder: Path | None = Path(source).expanduser()
+    folder: Path | None = expanded(source)
     with _quiet_loading():
         if os.fspath(source) and folder is not None and folder.is_dir():
             model = _from_folder(library, folder, arguments)

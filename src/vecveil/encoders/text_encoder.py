@@ -22,6 +22,7 @@ from vecveil.encoders.lsa import LSA_FILE, LsaEncoder
 from vecveil.encoders.openai_compatible import OpenAICompatibleBackend, is_endpoint
 from vecveil.encoders.sentence_transformer import SentenceTransformerBackend, downloaded_folder, load_model
 from vecveil.errors import IncompatibleError, InvalidInputError, optional_import, wrong_type
+from vecveil.io import expanded
 from vecveil.runtime import progress
 from vecveil.types import Texts
 from vecveil.validation import check_count, check_texts, checked_vectors
@@ -487,14 +488,14 @@ def _cache(choice: CacheChoice, fingerprint: str | None) -> EmbeddingCache | Non
     # Without a fingerprint a changed encoder would get the old one's vectors from the cache.
     if choice is None or fingerprint is None:
         return None
-    folder = default_cache_folder() if choice == "default" else Path(choice).expanduser()
+    folder = default_cache_folder() if choice == "default" else expanded(choice)
     return EmbeddingCache(folder, fingerprint)
 
 
 def _lsa(name: str | os.PathLike[str]) -> str | os.PathLike[str] | Encoder:
     """Return the encoder that `LsaEncoder.save` wrote to the folder, else ``name`` itself."""
-    if name != "minilm" and (Path(name).expanduser() / LSA_FILE).is_file():
-        return LsaEncoder.load(Path(name).expanduser())
+    if name != "minilm" and (expanded(name) / LSA_FILE).is_file():
+        return LsaEncoder.load(name)
     if name == LsaEncoder.name:  # the name that protectors record; it is no model of the hub
         raise InvalidInputError(
             f"{name!r} is no model of the hub: an LSA encoder is fitted on your texts and loaded from its folder. "

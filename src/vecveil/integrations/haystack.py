@@ -14,12 +14,12 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
 from vecveil.errors import InvalidInputError, MissingDependencyError, renamed, wrong_type
+from vecveil.io import expanded
 from vecveil.protector.policy import (
     STRONGER,
     KeySource,
@@ -302,9 +302,20 @@ class SealedDocumentStore(_Saved):
         self._own = collection | {"filter_fields": list(collection.get("filter_fields", ()))}
         where: Any = database.resolve_value() if isinstance(database, Secret) else database
         self.collection: Any = where
+        is_index = isinstance(where, str) and where.startswith(_SEALED)
+        unused: dict[str, Any] = {} if is_index else {"index": index or None}
+        if isinstance(where, Searchable):
+            unused["sealer"] = sealer
+        if isinstance(where, Searchable) or is_index:
+            unused |= {**self._options, **collection}
+        for name, value in unused.items():
+            if value is not None:
+                fix = "Pass it in `index`." if is_index else "An open index or collection has its own arguments."
+                said = f"{_STORE}: `{name}` does not belong to this kind of `database`. {fix}"
+                raise InvalidInputError(said, param=name)
         if isinstance(where, Searchable):
             return
-        if isinstance(where, str) and where.startswith(_SEALED):
+        if is_index:
             from vecveil.search import SealedIndex
 
             self.collection = SealedIndex(where, sealer, **self._index)
@@ -329,9 +340,11 @@ class SealedDocumentStore(_Saved):
         if wrong:
             said = f"{_STORE}: `{wrong[0]}` is an object, which a saved configuration cannot hold."
             raise InvalidInputError(said, code="E-INPUT-TYPE", param=wrong[0])
-        index = {name: str(Path(value).absolute()) if name in _PATHS else value for name, value in self._index.items()}
+        index = {
+            name: str(expanded(value).absolute()) if name in _PATHS else value for name, value in self._index.items()
+        }
         place = self._database.removeprefix(_SEALED)
-        place = place if "://" in place else str(Path(place).absolute())
+        place = place if "://" in place else str(expanded(place).absolute())
         sealer = saved_source(_STORE, "sealer", self._sealer)
         saved: dict[str, Any] = default_to_dict(
             self, database=_SEALED + place, protector=None, sealer=sealer, index=index
@@ -398,6 +411,7 @@ class SealedDocumentStore(_Saved):
             )
         return len(documents) if replaces else len(chosen)
 
+    @renamed("ids", "document_ids")
     def delete_documents(self, document_ids: list[str]) -> None:
         """Delete documents; unknown ids are ignored."""
         self.collection.delete(document_ids)
@@ -446,6 +460,7 @@ class SealedEmbeddingRetriever:
 
     @component.output_types(documents=list[Document])
     @renamed("where", "filters")
+    @renamed("top", "top_k")
     def run(
         self,
         query_embedding: list[float] | None = None,

@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, KeyFileError, MissingDependencyError, StoreError, renamed, wrong_type
+from vecveil.encoders.text_encoder import as_text_encoder, encoder_fingerprint
+from vecveil.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    KeyFileError,
+    MissingDependencyError,
+    StoreError,
+    renamed,
+    wrong_type,
+)
 from vecveil.metrics.utility import unit_rows
 from vecveil.protector.policy import (
     PolicyOptions,
@@ -35,7 +44,7 @@ from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.search import Searchable
 from vecveil.search.collection import ProtectedCollection
 from vecveil.stores.store import Batch, DatabaseStore, Match, StoreInfo, VectorStore, Where
-from vecveil.validation import check_same_length, check_texts
+from vecveil.validation import check_count, check_same_length, check_texts
 
 try:
     from langchain_core import vectorstores
@@ -216,6 +225,8 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         if isinstance(store, Searchable):
             if sealer is not None or name is not None or store_filter is not None or options:
                 raise InvalidInputError("Pass the other arguments where you open the index.", param="store")
+            if embeddings is not None:
+                _check_encoder(store, embeddings)
             self.collection, self._exact = store, embeddings
             return
         if sealer is None:
@@ -286,8 +297,8 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         **hints: Any,
     ) -> list[str]:
         """Seal and write documents, replacing equal ids; return their ids. Hints such as ``batch_size`` are ignored."""
-        texts = list(texts)
-        names = [str(name or uuid.uuid4()) for name in (ids or [None] * len(texts))]
+        texts = list(check_texts(texts, owner=f"{_STORE}.add_texts", min_rows=0))
+        names = [str(name or uuid.uuid4()) for name in _listed(ids or [None] * len(texts))]
         check_same_length(_STORE, texts=texts, ids=names, metadatas=metadatas or texts)
         metadata = [
             {**row} if name == self._row_id(name) else {**row, _ID_FIELD: name}
@@ -300,11 +311,11 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         """Delete documents by id; unknown ids are ignored."""
         if ids is None:
             raise InvalidInputError("Pass `ids`: LangChain cannot list the rows.", param="ids")
-        self.collection.delete([self._row_id(name) for name in ids])
+        self.collection.delete([self._row_id(name) for name in _listed(ids)])
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        return _documents(self.collection.get([self._row_id(name) for name in ids], missing="skip"))
+        return _documents(self.collection.get([self._row_id(name) for name in _listed(ids)], missing="skip"))
 
     def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
         return [document for document, _ in self.similarity_search_with_score(query, k, **options)]
@@ -334,6 +345,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         filter: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> list[Document]:
+        k = check_count(k, owner=f"{_STORE}.max_marginal_relevance_search", param="k")
         hits = self._ranked(query, max(k, fetch_k), filter, **options)
         if hits is None or not hits.ids:
             return []
@@ -358,6 +370,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         return lambda cosine: min(max(cosine, 0.0), 1.0)
 
     @renamed("where", "filter")
+    @renamed("top", "k")
     def _ranked(
         self, query: str | list[float], top: int, where: Mapping[str, Any] | None, **options: Any
     ) -> Ranking | None:
@@ -498,6 +511,26 @@ class _Exact:
 
     def encode_query(self, texts: Sequence[str], /) -> list[list[float]]:
         return [self._embeddings.embed_query(text) for text in texts]
+
+
+def _check_encoder(collection: Any, embeddings: Any) -> None:
+    """Raise IncompatibleError for embeddings of a different fingerprint than the rows' encoder."""
+    encoder = as_text_encoder(embeddings, cache=None)
+    if encoder.model_fingerprint is None:
+        return
+    if isinstance(collection, ProtectedCollection):
+        collection.policy.protector.encoder_info.check(encoder)
+        return
+    noted = collection.noted_encoder if collection.exists() else None
+    if (noted or encoder_fingerprint(collection.encoder)) not in (None, encoder.model_fingerprint):
+        said = "The index was made with a different encoder. Pass `embeddings` of that one, or leave them out."
+        raise IncompatibleError(said, code="E-INCOMPATIBLE-ENCODER", param="embeddings")
+
+
+def _listed(ids: Sequence[Any]) -> Sequence[Any]:
+    if isinstance(ids, str):
+        raise wrong_type(_STORE, "ids", "a list of strings", ids)
+    return ids
 
 
 def _row_id(name: str) -> str:

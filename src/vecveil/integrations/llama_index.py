@@ -33,6 +33,7 @@ from vecveil.protector.policy import (
 )
 from vecveil.sealing import Unsealed
 from vecveil.search import Searchable
+from vecveil.validation import check_count
 
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -63,6 +64,7 @@ _OWNER, _STORE = "ProtectedEmbedding", "SealedVectorStore"
 _IN_MEMORY = "(in memory)"
 # LlamaIndex's names in metadata: id of the document of a node; the node as JSON, and its class.
 _DOCUMENT, _NODE = "ref_doc_id", ("_node_content", "_node_type")
+_DOCUMENT_KEYS = ("doc_id", "document_id")  # the same id in filters, as in LlamaIndex's stores
 _SIDES = ("query_embedding", "text_embeddings")
 # A list in the metadata matches by each of its values.
 _OPERATORS = {
@@ -272,8 +274,8 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
 
     Text, metadata and relationships of a node are sealed. The database of a collection reads protected vectors, ids,
     lengths and the filter tokens. Its filters are ``==`` and ``in`` on ``filter_fields``, joined by ``and``; an index
-    has all filters, over every field. Modes: ``default`` and ``mmr``, and ``hybrid`` of an index. With ``node_ids`` a
-    query ranks these nodes exactly, without a search.
+    has all filters, over every field. Modes: ``default`` and ``mmr``, and ``hybrid`` of an index, in which ``alpha``
+    weighs the vectors against the words. With ``node_ids`` a query ranks these nodes exactly, without a search.
 
     Args:
         collection: with ``ref_doc_id`` among its ``filter_fields``, by which documents are deleted. Its candidates are
@@ -333,14 +335,27 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
             SealingError: a candidate's blob is missing or does not open.
         """
         modes = {VectorStoreQueryMode.DEFAULT: get_top_k_embeddings, VectorStoreQueryMode.MMR: get_top_k_mmr_embeddings}
-        mmr, top = query.mode == VectorStoreQueryMode.MMR, query.similarity_top_k
+        owner, mmr = f"{_STORE}.query", query.mode == VectorStoreQueryMode.MMR
+        # LlamaIndex's functions take 0 for all nodes.
+        top = check_count(query.similarity_top_k, owner=owner, param="similarity_top_k")
+        threshold = kwargs.pop("mmr_threshold", query.mmr_threshold)
+        if kwargs:  # it may narrow the search
+            raise unknown_name(owner, "vector_store_kwargs", ("mmr_threshold",), next(iter(kwargs)))
         hybrid: dict[str, Any] = {}
         if query.mode == VectorStoreQueryMode.HYBRID and self._collection.filter_fields is None:
-            hybrid = {"mode": "hybrid", "words": query.query_str or ""}
-            top = query.hybrid_top_k or top
+            if query.node_ids:
+                said = f"{owner}: `node_ids` are ranked by vectors alone. Use the mode default or mmr, or filters."
+                raise InvalidInputError(said, param="node_ids")
+            if not query.query_str:
+                raise InvalidInputError(f"{owner}: the mode hybrid needs `query_str`.", param="query_str")
+            hybrid = {"mode": "hybrid", "words": query.query_str}
+            if query.alpha is not None:
+                hybrid["alpha"] = query.alpha
+            if query.hybrid_top_k is not None:
+                top = check_count(query.hybrid_top_k, owner=owner, param="hybrid_top_k")
         elif query.mode not in modes:
             known = ("default", "mmr", "hybrid (of a SealedIndex)")
-            raise unknown_name(f"{_STORE}.query", "mode", known, str(query.mode))
+            raise unknown_name(owner, "mode", known, str(query.mode))
         where, embedding = _where(query.filters, query.doc_ids), query.query_embedding
         rows: Any
         if query.node_ids:  # an index over this store gives an empty list for all
@@ -351,7 +366,6 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
             depth = max(self._collection.candidates, top)
             rows = self._collection.search(question, top=depth if mmr else top, where=where, **hybrid)
         if mmr or query.node_ids:
-            threshold = kwargs.get("mmr_threshold", query.mmr_threshold)
             options = {"mmr_threshold": threshold} if mmr else {}
             scores, ids = modes.get(query.mode, get_top_k_embeddings)(
                 embedding or [], list(rows.vectors), similarity_top_k=top, embedding_ids=rows.ids, **options
@@ -368,6 +382,8 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Delete the nodes of a document; an unknown one is ignored."""
+        if not isinstance(ref_doc_id, str):  # a comparison with None matches every node without a document
+            raise wrong_type(f"{_STORE}.delete", "ref_doc_id", "a string", ref_doc_id)
         try:
             names = self._collection.ids(where={_DOCUMENT: [ref_doc_id]})
         except InvalidInputError as error:
@@ -383,6 +399,9 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         """Delete nodes by id, by filter or both."""
         if node_ids is None and filters is None:
             raise InvalidInputError("Pass node_ids or filters. To delete all nodes, call clear().", param="node_ids")
+        if node_ids is None and _has_empty_list(filters):
+            said = "`filters` has an empty list, which every node matches. To delete all nodes, call clear()."
+            raise InvalidInputError(said, param="filters")
         rows = None if filters is None else self._collection.get(node_ids, where=_where(filters), missing="skip")
         self._collection.delete((node_ids or []) if rows is None else rows.ids)
 
@@ -395,6 +414,22 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
 
     async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         return await asyncio.to_thread(self.query, query, **kwargs)
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
+
+    async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        await asyncio.to_thread(self.delete, ref_doc_id, **delete_kwargs)
+
+    async def adelete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+    ) -> None:
+        await asyncio.to_thread(self.delete_nodes, node_ids, filters, **delete_kwargs)
+
+    async def aclear(self) -> None:
+        await asyncio.to_thread(self.clear)
 
     def _sealed(self, node: BaseNode) -> dict[str, Any]:
         """Return the node and the values to filter by, which its blob contains with its text."""
@@ -422,6 +457,13 @@ def _where(filters: MetadataFilters | None, doc_ids: list[str] | None = None) ->
     return {"$and": parts} if parts else {}
 
 
+def _has_empty_list(part: Any) -> bool:
+    """Return whether a list of filters, or of values that a node must all have or not have, is empty."""
+    if isinstance(part, MetadataFilters):
+        return not part.filters or any(map(_has_empty_list, part.filters))
+    return part.value == [] and part.operator.value in ("all", "nin")
+
+
 def _joined(part: Any) -> dict[str, Any]:
     """Return LlamaIndex's filters as the ``where`` of a collection or index."""
     if isinstance(part, MetadataFilters):
@@ -429,9 +471,11 @@ def _joined(part: Any) -> dict[str, Any]:
         if part.condition in (None, FilterCondition.AND):
             return {"$and": inner}
         return {"$or": inner} if part.condition == FilterCondition.OR else {"$not": {"$or": inner}}
-    operator, value = part.operator.value, part.value
+    key, operator, value = part.key, part.operator.value, part.value
+    if key in _DOCUMENT_KEYS:
+        key = _DOCUMENT
     if operator == "all":
-        return {"$and": [{part.key: {"eq": each}} for each in (value if isinstance(value, list) else [value])]}
+        return {"$and": [{key: {"eq": each}} for each in (value if isinstance(value, list) else [value])]}
     if operator == "is_empty":
-        return {"$or": [{part.key: {"exists": False}}, {part.key: {"eq": ""}}]}
-    return {part.key: {_OPERATORS[operator]: value}}
+        return {"$or": [{key: {"exists": False}}, {key: {"eq": ""}}]}
+    return {key: {_OPERATORS[operator]: value}}

@@ -18,6 +18,7 @@ from vecveil.bulk import ArrowProtection, BulkJob, Unsealing
 from vecveil.data.columns import is_text, missing_column, vectors_from_arrow
 from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import InvalidInputError, ReleaseError, VecveilError, unknown_name
+from vecveil.io import expanded
 from vecveil.protector import Protector
 from vecveil.randomness.keyed import placed_source
 from vecveil.sealing import Sealer
@@ -170,7 +171,7 @@ def index_parts(
         StoreError: there is no index.
     """
     place = os.fspath(location).removeprefix("sealed:")
-    place = place if "://" in place else os.path.abspath(place)
+    place = place if "://" in place else os.path.abspath(expanded(place))
     key = placed_key(key)
     with SealedIndex(place, key, **options) as index:
         segments, encoder = index._log.current_rows(), index.encoder

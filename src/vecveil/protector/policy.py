@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 import numpy as np
@@ -26,6 +25,7 @@ import numpy.typing as npt
 from vecveil.accounting import Ledger
 from vecveil.encoders.text_encoder import PROBE_SENTENCES, matches_probe
 from vecveil.errors import IncompatibleError, InvalidInputError, out_of_range, renamed, unknown_name, wrong_type
+from vecveil.io import expanded
 from vecveil.protector.protector import Protector, load
 from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, content_ids
 from vecveil.randomness.keyed import placed_source
@@ -325,7 +325,7 @@ def saved_source(owner: str, name: str, value: Any) -> str:
 
     def place(path: str) -> str:
         # Absolute, since a different working directory may open it.
-        return str(Path(path).expanduser().absolute())
+        return str(expanded(path).absolute())
 
     return placed_source(value, place) if name in ("key", "sealer") else place(os.fspath(value))
 

@@ -8,14 +8,13 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vecveil.encoders import EncoderInfo
 from vecveil.errors import MissingDependencyError, ProtectorFileError, VecveilError
-from vecveil.io import parse_json
+from vecveil.io import expanded, parse_json
 from vecveil.mechanisms import MECHANISMS, Before, Step
 from vecveil.sensitivity.shapes import LinearMap
 from vecveil.version import __version__
@@ -147,7 +146,7 @@ def parts(record: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
 
 def read(path: str | os.PathLike[str]) -> bytes:
     """Return the bytes of a protector file; raise ProtectorFileError if it cannot be read."""
-    path = Path(path)
+    path = expanded(path)
     try:
         if not path.exists():
             raise ProtectorFileError(

@@ -40,7 +40,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from vecveil.errors import InvalidInputError, KeyFileError, wrong_type
-from vecveil.io import LOCK_SECONDS, LockedError, NoLocksError, locked, parse_json, write_bytes
+from vecveil.io import LOCK_SECONDS, LockedError, NoLocksError, expanded, locked, parse_json, write_bytes
 from vecveil.randomness.kernel import BlockCipher, WordStream
 from vecveil.types import Embeddings
 
@@ -131,7 +131,7 @@ class NoiseKeys:
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> NoiseKeys:
         """Return the keys in the file at ``path``; raise `KeyFileError` for a file that other users can read."""
-        path = Path(path)
+        path = expanded(path)
         owner = "NoiseKeys.from_file"
         try:
             if path.stat().st_size > _LARGEST_FILE:
@@ -187,7 +187,7 @@ class NoiseKeys:
     @classmethod
     def create(cls, path: str | os.PathLike[str], key_id: str) -> NoiseKeys:
         """Add a new key to the file at ``path``, created if missing, and make it current."""
-        path = Path(os.path.realpath(path))  # an atomic write would replace a link by a file
+        path = Path(os.path.realpath(expanded(path)))  # an atomic write would replace a link by a file
         with key_file_errors(path), locked(path):
             return cls._create(path, key_id)
 
@@ -289,9 +289,9 @@ def split_source(source: str | os.PathLike[str]) -> tuple[str | None, str]:
     """Return variable and path of a source of keys: ``PATH``, ``env:NAME``, or ``env:NAME:PATH`` for sealed search."""
     text = os.fspath(source)
     if not text.startswith("env:"):
-        return None, text
+        return None, os.path.expanduser(text)
     variable, _, path = text.removeprefix("env:").partition(":")
-    return variable, path
+    return variable, os.path.expanduser(path)
 
 
 def placed_source(source: str | os.PathLike[str], place: Callable[[str], str] = os.path.abspath) -> str:

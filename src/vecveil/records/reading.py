@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias
 
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError, optional_import
-from vecveil.io import parse_json, write_bytes
+from vecveil.io import expanded, parse_json, write_bytes
 
 with optional_import("A saved record", "msgspec", "cli"):
     import msgspec
@@ -110,7 +110,7 @@ def load_json(path: str | os.PathLike[str], *, param: str = "record") -> Any:
         DataFileError: the file cannot be read, or is not UTF-8 JSON.
     """
     try:
-        with open(path, "rb") as file:
+        with open(expanded(path), "rb") as file:
             content = file.read(LARGEST + 1)  # a device never ends
         if len(content) > LARGEST:
             raise ValueError

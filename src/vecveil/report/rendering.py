@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vecveil.errors import MissingDependencyError
-from vecveil.io import write_text
+from vecveil.io import expanded, write_text
 from vecveil.records.verdict import status
 from vecveil.report import charts, text
 from vecveil.version import __version__
@@ -39,7 +39,7 @@ def render(
 def write_report(target: str | os.PathLike[str], document: str) -> Path:
     """Write a document to ``target`` atomically, and return its path."""
     write_text(target, document)
-    return Path(target)
+    return expanded(target)
 
 
 @functools.cache

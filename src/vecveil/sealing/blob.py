@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import InvalidInputError, StoreError
-from vecveil.io import create_private
+from vecveil.io import create_private, expanded
 from vecveil.randomness.keyed import check_ids
 from vecveil.sealing.keystore import KEY_ID_BYTES, NONCE_BYTES, framed
 from vecveil.types import Embeddings
@@ -266,7 +266,7 @@ class SqliteBlobs(MutableMapping[str, bytes]):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = os.path.realpath(path)
+        self._path = os.path.realpath(expanded(path))
         with suppress(OSError):  # that SQLite explains
             create_private(Path(self._path))
         self._local = threading.local()

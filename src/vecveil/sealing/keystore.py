@@ -37,7 +37,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, MissingDependencyError
-from vecveil.io import locked, parse_json, write_bytes
+from vecveil.io import expanded, locked, parse_json, write_bytes
 from vecveil.randomness import NoiseKeys
 from vecveil.randomness.keyed import SCHEMA, key_file_content, key_file_errors
 
@@ -276,7 +276,7 @@ class KeyStore:
     _cached: dict[str, tuple[tuple[int, ...], CollectionKeys]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self.path = Path(os.path.realpath(self.path))
+        self.path = Path(os.path.realpath(expanded(self.path)))
         self._load()
 
     def __repr__(self) -> str:

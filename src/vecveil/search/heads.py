@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from vecveil.errors import SealingError, StoreError
-from vecveil.io import LockedError, create_private, locked
+from vecveil.io import LockedError, create_private, expanded, locked
 from vecveil.search.chain import Chain
 
 
@@ -39,7 +39,7 @@ class HeadMemory:
 
     def __init__(self, path: str | os.PathLike[str] | None, key_file: Path | None, location: str) -> None:
         self._required, self._key_file = path is not None, key_file
-        self.path = None if path is None else Path(path).expanduser()
+        self.path = None if path is None else expanded(path)
         if self.path is None and key_file is not None:
             place = location if "://" in location else os.path.abspath(location)
             name = hashlib.sha256(place.rstrip("/").encode()).hexdigest()[:24]

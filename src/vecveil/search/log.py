@@ -27,6 +27,7 @@ import pyarrow as pa
 from vecveil.encoders.cache import default_cache_folder
 from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, SealingError, StoreError
+from vecveil.io import expanded
 from vecveil.runtime import progress
 from vecveil.sealing.keystore import KeyStore
 from vecveil.sealing.segments import (
@@ -96,7 +97,7 @@ class StorageSettings:
 
     def open(self, location: str) -> Storage:
         """Return the storage of an index."""
-        folder = Path(self.cache) if self.cache is not None else default_cache_folder().parent / "index"
+        folder = expanded(self.cache) if self.cache is not None else default_cache_folder().parent / "index"
         place = hashlib.sha256(location.encode()).hexdigest()[:24]
         return Storage(location, cache=folder / place, options=self.storage_options)
 

@@ -33,6 +33,7 @@ from vecveil.validation import (
     check_embeddings,
     check_exact,
     check_positive,
+    check_probability,
     check_same_length,
     check_texts,
     check_unmasked,
@@ -103,7 +104,7 @@ class SealedIndex:
     ) -> None:
         if not isinstance(location, str | os.PathLike):
             raise wrong_type(_OWNER, "location", "a folder or an fsspec URL", location)
-        self.location = os.fspath(location).removeprefix("sealed:")
+        self.location = os.path.expanduser(os.fspath(location).removeprefix("sealed:"))
         if not self.location or "\0" in self.location:
             raise InvalidInputError(f"{_OWNER}: `location` names no folder.", param="location")
         if precision not in PRECISIONS:
@@ -216,6 +217,7 @@ class SealedIndex:
         where: Where | None = None,
         mode: Mode = "vectors",
         words: str | None = None,
+        alpha: float = 0.5,
         candidates: int | None = None,
     ) -> Ranking:
         """Return the ``top`` rows by the exact cosine of ``query``, a text or vector (n,).
@@ -227,6 +229,7 @@ class SealedIndex:
                 expression of ``pyarrow.compute``.
             mode: ``hybrid`` adds words (BM25) by reciprocal ranks. The scores stay cosines.
             words: text whose words ``hybrid`` looks for; by default ``query``.
+            alpha: weight of the vectors in ``hybrid``, from 0 (words alone) to 1 (vectors alone).
             candidates: rows to rank exactly at least; None takes the index's number.
 
         Raises:
@@ -234,7 +237,7 @@ class SealedIndex:
             StoreError: there is no index, or an object that another process saw is missing.
             SealingError: an object does not open.
         """
-        hits = self.find(query, top=top, where=where, mode=mode, words=words, candidates=candidates)
+        hits = self.find(query, top=top, where=where, mode=mode, words=words, alpha=alpha, candidates=candidates)
         if not hits:
             self._check_fields(where)
         return self.read(hits)
@@ -247,6 +250,7 @@ class SealedIndex:
         where: Where | None = None,
         mode: Mode = "vectors",
         words: str | None = None,
+        alpha: float = 0.5,
         candidates: int | None = None,
     ) -> list[Hit]:
         """Return score, segment and row of what `search` returns; no text is opened. An unknown field is no error."""
@@ -256,6 +260,7 @@ class SealedIndex:
         k = max(check_count(candidates, owner=owner, param="candidates"), top)
         if mode not in ("vectors", "hybrid"):
             raise InvalidInputError(f"{owner}: `mode` is vectors or hybrid.", code="E-INPUT-NAME", param="mode")
+        alpha = check_probability(alpha, owner=owner, param="alpha")
         snapshot = self._snapshot()
         q = self._query(query, snapshot.encoder, owner)
         if snapshot.dimension is not None and len(q) != snapshot.dimension:
@@ -272,7 +277,7 @@ class SealedIndex:
                     f"{owner}: mode='hybrid' needs a text as query, or as words=...",
                     param="query" if words is None else "words",
                 )
-            best = self._fused(q, words, parts, best, k)
+            best = self._fused(q, words, parts, best, k, alpha)
         return best[:top]
 
     def read(self, hits: Sequence[Hit]) -> Ranking:
@@ -441,9 +446,9 @@ class SealedIndex:
         return [(score, parts[i][0], row) for i, row, score in zip(*(column.tolist() for column in best), strict=True)]
 
     def _fused(
-        self, q: npt.NDArray[np.float32], query: str, parts: list[Selection], ranked: list[Hit], top: int
+        self, q: npt.NDArray[np.float32], query: str, parts: list[Selection], ranked: list[Hit], top: int, alpha: float
     ) -> list[Hit]:
-        """Return the rows of ``ranked`` and those with words of ``query`` by the sum of reciprocal ranks."""
+        """Return the rows of ``ranked`` and those with words of ``query`` by the weighted sum of reciprocal ranks."""
         found: list[Hit] = []
         counted = [(self._word_counts(part), mask) for part, mask in parts]
         for (part, mask), values in zip(parts, scores(query, counted), strict=True):
@@ -454,12 +459,12 @@ class SealedIndex:
         found.sort(key=lambda hit: -hit[0])
         fused: dict[tuple[str, int], float] = {}
         places: dict[tuple[str, int], tuple[LoadedSegment, int]] = {}
-        for ranking in (ranked, found[:top]):
+        for weight, ranking in ((alpha, ranked), (1 - alpha, found[:top])):
             for rank, (_, part, row) in enumerate(ranking, 1):
                 place = part.segment.name, row
-                fused[place] = fused.get(place, 0) + 1 / (_FUSED + rank)
+                fused[place] = fused.get(place, 0) + weight / (_FUSED + rank)
                 places[place] = part, row
-        best = sorted(fused, key=lambda place: -fused[place])[:top]
+        best = sorted(filter(fused.get, fused), key=lambda place: -fused[place])[:top]
         return [(float(places[p][0].scan.cosines(q, np.array([p[1]]))[0]), *places[p]) for p in best]
 
     def _word_counts(self, part: LoadedSegment) -> WordCounts:

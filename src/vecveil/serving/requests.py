@@ -13,12 +13,11 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import unquote
 
 from vecveil.errors import KeyFileError
-from vecveil.io import parse_json
+from vecveil.io import expanded, parse_json
 from vecveil.sealing.blob import canonical_ids, decoded
 from vecveil.serving.errors import RATE_LIMIT, ApiError, ClientGone
 from vecveil.serving.settings import Limits
@@ -536,7 +535,7 @@ def read_secret(source: str, param: str) -> str:
             got = f"the variable {name}, which is not set" if valid else "no variable"
             raise KeyFileError(f"`{param}` names {got}.", param=param)
         return value
-    path = Path(source)
+    path = expanded(source)
     try:
         status = path.stat()
         # Windows has no mode bits; access control lists are not checked.

@@ -13,6 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from vecveil.concepts.concept_file import load_yaml, read_text
 from vecveil.errors import InvalidInputError, unknown_name, wrong_type
+from vecveil.io import expanded
 from vecveil.protector.policy import STRONGER, QueryProtection
 from vecveil.randomness.keyed import placed_source
 from vecveil.validation import check_count, check_positive
@@ -214,7 +215,7 @@ def read_config(path: str | os.PathLike[str]) -> ServeSettings:
         DataFileError: the file is unreadable or no plain YAML.
         InvalidInputError: an unknown key or a wrong value. The message shows no value: it may be a misplaced secret.
     """
-    path = Path(path)
+    path = expanded(path)
     content = load_yaml(read_text(path, owner=_FILE, most=_MAX_FILE_BYTES), path.name, owner=_FILE)
     content = dict(_mapping(content, "the file"))
     policies = {
@@ -226,7 +227,7 @@ def read_config(path: str | os.PathLike[str]) -> ServeSettings:
         if not isinstance(place, str):
             raise wrong_type(_FILE, f"indexes.{name}", "a folder or URL", place)
         place = place.removeprefix("sealed:")
-        indexes[str(name)] = place if "://" in place else str(path.parent / Path(place).expanduser())
+        indexes[str(name)] = place if "://" in place else str(path.parent / expanded(place))
     sections: dict[str, Any] = {}
     for name, kind in (("upstream", UpstreamSettings), ("limits", Limits)):
         if (given := content.pop(name, None)) is not None:
@@ -282,7 +283,7 @@ def _fits(value: Any, hint: Any) -> bool:
 def _relative(value: Any, folder: Path) -> Any:
     if not isinstance(value, str) or value in ("forward", "none"):
         return value
-    return placed_source(value, lambda path: str(folder / Path(path).expanduser()))
+    return placed_source(value, lambda path: str(folder / path))
 
 
 def _mapping(value: Any, where: str) -> Mapping[Any, Any]:

@@ -54,14 +54,14 @@ class SearchRequest:
         where: filters as `SealedIndex.search` takes them, or None.
         top: number of results.
         threshold: least score of a result.
-        hybrid: rank by words as well.
+        alpha: weight of the vectors where words count as well, else None.
     """
 
     queries: list[str]
     where: dict[str, Any] | None
     top: int
     threshold: float
-    hybrid: bool
+    alpha: float | None
 
 
 def parse_search(body: bytes) -> SearchRequest:
@@ -80,11 +80,11 @@ def parse_search(body: bytes) -> SearchRequest:
         raise invalid("max_num_results", f"must be 1 to {_MOST_RESULTS}.")
     if content.get("rewrite_query", False) is not False:
         raise invalid("rewrite_query", "must be false or left out: this server rewrites no query.", "unsupported_field")
-    threshold, hybrid = _ranking_options(content.get("ranking_options", {}))
+    threshold, alpha = _ranking_options(content.get("ranking_options", {}))
     where, values = (None, 0) if filters is None else _where(filters)
     if values > _MOST_VALUES:
         raise invalid("filters", f"must compare with at most {_MOST_VALUES:,} values.")
-    return SearchRequest(queries, where, top, threshold, hybrid)
+    return SearchRequest(queries, where, top, threshold, alpha)
 
 
 def _known(given: Any, *names: str, param: str | None = None) -> dict[str, Any]:
@@ -107,8 +107,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
-def _ranking_options(given: Any) -> tuple[float, bool]:
-    """Return the least score, and whether words count."""
+def _ranking_options(given: Any) -> tuple[float, float | None]:
+    """Return the least score, and the weight of the vectors where words count."""
     param = "ranking_options"
     options = _known(given, "ranker", "score_threshold", "hybrid_search", param=param)
     if options.get("ranker", "auto") not in _RANKERS:
@@ -117,13 +117,14 @@ def _ranking_options(given: Any) -> tuple[float, bool]:
     if not _is_number(threshold) or not 0 <= threshold <= 1:
         raise invalid(param, "must have a `score_threshold` of 0 to 1.")
     if "hybrid_search" not in options:
-        return float(threshold), False
+        return float(threshold), None
     weights = _known(options["hybrid_search"], "embedding_weight", "text_weight", param=param)
     vectors, words = (weights.get(name, 0) for name in ("embedding_weight", "text_weight"))
-    if not _is_number(vectors) or not _is_number(words) or vectors <= 0 or words not in (0, vectors):
-        text = "must have a `hybrid_search` of equal weights, or with a `text_weight` of 0: others are not supported."
-        raise invalid(param, text)
-    return float(threshold), words > 0
+    if not _is_number(vectors) or not _is_number(words) or min(vectors, words) < 0 or not max(vectors, words):
+        raise invalid(param, "must have a `hybrid_search` with two weights of at least 0, not both 0.")
+    # Divided first: the sum of the largest numbers is none.
+    largest = max(vectors, words)
+    return float(threshold), vectors / largest / (vectors / largest + words / largest) if words else None
 
 
 def _where(given: Any, depth: int = 0) -> tuple[dict[str, Any], int]:
@@ -226,12 +227,13 @@ class VectorStores:
             return served.index.count()
 
     def _answer(self, served: ServedIndex, request: SearchRequest, vectors: Embeddings) -> bytes:
-        mode: Any = "hybrid" if request.hybrid else "vectors"
+        mode: Any = "vectors" if request.alpha is None else "hybrid"
+        alpha = request.alpha or 0.0  # unused by mode vectors
         with _reported(served.name):
             with self._metrics.search.labels("search").time():
-                find = partial(served.index.find, top=request.top, where=request.where, mode=mode)
+                find = partial(served.index.find, top=request.top, where=request.where, mode=mode, alpha=alpha)
                 found = [find(x, words=query) for x, query in zip(vectors, request.queries, strict=True)]
-                hits = _merged(found, by_score=not request.hybrid)
+                hits = _merged(found, by_score=request.alpha is None)
                 hits = [hit for hit in hits if _score(hit[0]) >= request.threshold][: request.top]
             with self._metrics.search.labels("texts").time():
                 ranking = served.index.read(hits)

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from vecveil.accounting import Ledger
 from vecveil.encoders.cache import matching_texts
 from vecveil.errors import KeyFileError, StoreError
+from vecveil.io import expanded
 from vecveil.records.reading import Count, Record
 from vecveil.runtime import progress
 from vecveil.sealing import Sealer
@@ -224,7 +225,7 @@ def forget(
         )
     if done.unmatched:
         notes.append(f"{done.unmatched:,} rows had no readable text: the embedding cache may contain theirs (--texts).")
-    if cache is not None and any(Path(cache).glob("*.damaged-*")):
+    if cache is not None and any(expanded(cache).glob("*.damaged-*")):
         notes.append("Damaged files of the embedding cache, set aside earlier, were not searched: remove them.")
     sealed = run.sealer is not None or run.blobs is not None or run.sealed
     done = replace(
@@ -400,6 +401,7 @@ def _rows(store: VectorStore, batch: int, doing: str, show: bool | None) -> Iter
 
 def begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
     """Return a new receipt, with the counts of the one that earlier runs wrote as ``earlier``."""
+    path = expanded(path)
     digest = hashlib.sha256(b"".join(sorted(listed))).hexdigest()
     new = Erasure(vecveil=__version__, store=name, started=now(), ids=len(listed), ids_sha256=digest)
     if not path.exists():

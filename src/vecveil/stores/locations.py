@@ -92,7 +92,7 @@ def in_this_process(location: str) -> VectorStore:
             "`location` has the form KIND:WHERE#COLLECTION, such as chroma:store#notes.", param="location"
         )
     collection, options = _split(fragment)
-    return store_of(kind, where, collection or None, dict(options))
+    return store_of(kind, os.path.expanduser(where), collection or None, dict(options))
 
 
 def store_of(kind: str, where: str, collection: str | None, options: Mapping[str, str]) -> VectorStore:
@@ -193,7 +193,7 @@ def _parts(location: str) -> tuple[str, str, str]:
     # A password with "#" was cut here: hide all of it.
     if "@" in collection or "/" in collection:
         return kind, "://", _HIDDEN
-    return kind, where, collection
+    return kind, os.path.expanduser(where), collection
 
 
 def _public_url(url: str) -> str:

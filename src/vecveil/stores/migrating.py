@@ -18,7 +18,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, LedgerCapError, ReleaseError, StoreError
-from vecveil.io import LockedError, exclusive, write_bytes
+from vecveil.io import LockedError, exclusive, expanded, write_bytes
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.randomness import NoiseKeys
@@ -159,6 +159,7 @@ def read_state(path: Path) -> MigrationState | None:
     Raises:
         DataFileError: the file is damaged or no state file.
     """
+    path = expanded(path)
     if not path.exists():
         return None
     try:

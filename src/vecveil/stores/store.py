@@ -267,7 +267,7 @@ class DatabaseStore(VectorStore):
     """Ids per request of `read` and `delete`."""
 
     def __init__(self, where: str, collection: str | None = None, *, vector: str = "") -> None:
-        self._where, self._name = str(where), collection or ""  # a Path works too
+        self._where, self._name = os.path.expanduser(str(where)), collection or ""  # a Path works too
         self._vector = vector
         self._remote = "://" in self._where
         self._owner = type(self).__name__

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import IncompatibleError, InvalidInputError, TrainingError
-from vecveil.io import StateFile
+from vecveil.io import StateFile, expanded
 from vecveil.mechanisms.textcrafter import PolicyWeights, check_unit_rows
 from vecveil.runtime import one_thread, progress
 from vecveil.textcrafter.pii_classifier import PiiClassifier
@@ -111,7 +111,7 @@ def train_policy(
             "centroids": array_digest(centroids),
             "groups": None if numbers is None else array_digest(numbers),
         }
-        state_file = StateFile(Path(checkpoint) / _STATE, identity)
+        state_file = StateFile(expanded(checkpoint) / _STATE, identity)
     # Several threads would add in a varying order: the last bits would differ between runs.
     with one_thread():
         learner = PolicyGradient(X, classifier, centroids, settings, seed, numbers)

@@ -49,7 +49,7 @@ from vecveil.attacks.training import (
     weights_of,
 )
 from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, unknown_name
-from vecveil.io import checkpoint_error, write_text
+from vecveil.io import checkpoint_error, expanded, write_text
 from vecveil.runtime import import_torch, progress, resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings
@@ -383,7 +383,7 @@ class Vec2TextState:
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Vec2TextState:
         """Return the state that `save` wrote; raise `DataFileError` if the folder contains none."""
-        folder = Path(folder)
+        folder = expanded(folder)
         try:
             record = json.loads((folder / _FILE).read_text(encoding="utf-8"))
             if record["schema"] != SCHEMA:
