@@ -157,3 +157,31 @@ def test_a_copy_in_the_order_commits_then_segments_is_complete(index: SealedInde
     index.compact()
     shutil.copytree(tmp_path / "notes/segments", target / "segments")
     assert rows(SealedIndex(target, keys)) == before
+
+
+def test_a_copy_deletes_nothing_that_the_place_may_need(index: SealedIndex, tmp_path: Path, keys: Path) -> None:
+    """A copy in use, whose writer has written an object that no commit names yet; and the index itself."""
+    backup = str(tmp_path / "backup")
+    copy(index, backup, show_progress=False)
+    writer = SealedIndex(backup, keys)
+    published = writer._log._published
+
+    def copied_meanwhile(*arguments: Any) -> bool:
+        copy(index, backup, show_progress=False)
+        return published(*arguments)
+
+    writer._log._published = copied_meanwhile  # type: ignore[method-assign]
+    add(writer, "x")
+    assert "x" in rows(SealedIndex(backup, keys))
+    (tmp_path / "link").symlink_to(tmp_path / "notes")
+    for place in (index.location, str(tmp_path / "link"), f"file://{tmp_path}/notes/"):
+        with raises("E-INDEX-CHAIN", "dest"):
+            copy(index, place, show_progress=False)
+
+
+def test_a_copy_drops_what_the_index_has_replaced(index: SealedIndex, tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    copy(index, str(backup), show_progress=False)
+    index.forget(["a"])
+    state, _ = copy(index, str(backup), show_progress=False)
+    assert {f"segments/{path.name}" for path in (backup / "segments").iterdir()} == set(state.objects)

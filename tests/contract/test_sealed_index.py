@@ -852,3 +852,66 @@ def test_a_masked_query_is_refused(index: SealedIndex) -> None:
         with raises("E-INPUT-TYPE", "query"):
             index.search(query)
     assert index.search(np.ma.array(X[0]), top=1).ids == ["0"]
+
+
+def test_more_segments_than_open_files(tmp_path: Path, keys: Path) -> None:
+    """Of writers that cannot read, so that nobody merges."""
+    resource = pytest.importorskip("resource")
+    index = SealedIndex(tmp_path / "notes", keys, max_staleness=0)
+    for i in range(40):
+        index.add(None, ids=[str(i)], vectors=vectors(1))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = len(os.listdir("/dev/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files + 20, limits[1]))
+    try:
+        assert SealedIndex(tmp_path / "notes", keys).count() == 40
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_processes_of_two_precisions_begin_an_index_at_once(tmp_path: Path, keys: Path) -> None:
+    one, two = (SealedIndex(tmp_path / "notes", keys, precision=precision) for precision in ("float16", "int8"))
+    published, X = two._log._published, vectors(2)
+
+    def overtaken(*arguments: Any) -> bool:
+        if one._log.chain is None:
+            one.add(None, ids=["a"], vectors=X[:1])
+        return published(*arguments)
+
+    two._log._published = overtaken  # type: ignore[method-assign]
+    two.add(None, ids=["b"], vectors=X[1:])
+    assert SealedIndex(tmp_path / "notes", keys).count() == 2
+    three = SealedIndex(tmp_path / "notes", keys, precision="int8")
+    with raises("E-SEAL-RANGE", "vectors"):
+        three.add(None, ids=["c"], vectors=X[:1] * 1e6)
+
+
+@pytest.mark.parametrize("change", ["add", "compact"])
+def test_a_commit_that_is_said_to_exist_and_does_not_show_is_not_made_twice(
+    index: SealedIndex, keys: Path, change: str
+) -> None:
+    """The answer to its creation was lost, and the storage remembers for a moment that it was absent."""
+    filled(index)
+    index.add(None, ids=["x"], vectors=vectors(1))
+    log, create, content = index._log, index._log.storage.create, index._log.content
+    hidden: list[int] = []
+
+    def lost(name: str, data: bytes) -> None:
+        create(name, data)
+        if name.startswith("commits/"):
+            hidden.append(int(name.removeprefix("commits/")))
+            log.storage.create = create  # type: ignore[method-assign]
+            raise FileExistsError(name)
+
+    def absent(number: int, **options: Any) -> Any:
+        if number in hidden:
+            hidden.clear()
+            return None
+        return content(number, **options)
+
+    log.storage.create, log.content = lost, absent  # type: ignore[method-assign]
+    with raises("E-INDEX-STORAGE"):
+        index.add(None, ids=["y"], vectors=vectors(1)) if change == "add" else index.compact(retain=0)
+    index.add(None, ids=["y"], vectors=vectors(1))
+    index.compact(retain=0)
+    assert set(SealedIndex(index.location, keys).ids()) == {*map(str, range(20)), "x", "y"}

@@ -12,7 +12,7 @@ from vecveil.errors import StoreError
 from vecveil.runtime import progress
 from vecveil.sealing.segments import Segment
 from vecveil.search.chain import MOST_BYTES, Chain, commit_name
-from vecveil.search.log import INDEX_JSON, SEGMENT, SegmentLog, StorageSettings, incomplete
+from vecveil.search.log import INDEX_JSON, RETAIN, SegmentLog, StorageSettings, incomplete
 from vecveil.search.sealed_index import SealedIndex
 from vecveil.search.storage import Storage
 
@@ -101,7 +101,7 @@ def copy(
 
     The copy is ciphertext; the key file has to be backed up apart. Others may write to the index meanwhile. A repeated
     call brings the copy up to date, and deletes there what the commit no longer names; after an interruption it goes
-    on. Objects are compared with their digests on both sides.
+    on; until then a copy that was there before does not open. Objects are compared with their digests on both sides.
 
     Returns:
         The state that was copied, and how many commits more this machine had seen at ``location``: they are given up.
@@ -111,6 +111,8 @@ def copy(
     """
     log = index._log
     dest = StorageSettings(storage_options=storage_options).open(location)
+    if dest.place == log.storage.place:
+        raise _diverged("is the index itself")
     while True:
         chain = log.advance()
         try:
@@ -119,7 +121,12 @@ def copy(
         except FileNotFoundError as error:
             if log.advance().number == chain.number:  # otherwise a rewrite has just deleted what it replaced
                 raise incomplete(index.location, str(error)) from None
-    dest.delete(filter(SEGMENT.fullmatch, dest.list("segments").keys() - chain.objects.keys()))
+    try:
+        dest.read(commit_name(chain.number + 1), MOST_BYTES)  # somebody writes to the copy
+    except FileNotFoundError:
+        listed = dest.list("segments")
+        dest.delete([name for name in chain.replaced if name in listed])
+        dest.delete(log.unknown(chain, listed, (), RETAIN))  # younger ones may be of a writer, or of another copy
     memory = log.memory.at(location)
     known = memory.read()
     memory.note(chain, instead=True)

@@ -18,7 +18,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
@@ -306,11 +305,20 @@ class SegmentLog:
 
     def _published(self, chain: Chain, content: bytes) -> bool:
         """Create the next commit; return whether its number was free. Returns when it is durable."""
-        name = commit_name(chain.number + 1)
+        assert self.keys is not None
+        after = chain.follow(content, self.keys if self.keys.reads else None)
+        name = commit_name(after.number)
         try:
             self.storage.create(name, content)
-        except FileExistsError:
-            if self.content(chain.number + 1) != content:  # a commit has a random key: equal bytes are ours
+        except FileExistsError as error:
+            there = self.content(after.number)
+            if there is None:
+                raise StoreError(
+                    f"The storage of {self.location} says that {name} exists, and does not show it. Whether this was "
+                    "written is unknown: call this again.",
+                    code="E-INDEX-STORAGE",
+                ) from error
+            if there != content:  # a commit has a random key: equal bytes are ours
                 return False
         try:
             before = self.content(chain.number) if chain.number else self.storage.read(INDEX_JSON, 4096)
@@ -319,8 +327,6 @@ class SegmentLog:
         if before is None or hashlib.sha256(before).hexdigest() != chain.digest:
             self.storage.delete([name])
             raise self.memory.lost("was exchanged or made anew while this process had it open")
-        assert self.keys is not None
-        after = chain.follow(content, self.keys if self.keys.reads else None)
         with self._loading:
             self.chain = after
             self.memory.note(after)
@@ -404,6 +410,7 @@ class SegmentLog:
             chain = self.advance()
             self._check_encoder(chain)
             wanted = [name for name in chain.objects if name not in before.parts]
+            _allow_files(len(chain.objects) + len(wanted))
             try:
                 new = {
                     name: load(self._segment(stored), stored.version, vectors=self._vectors)
@@ -475,7 +482,7 @@ class SegmentLog:
 
     def append(
         self,
-        columns: Callable[[int], Mapping[str, Any]],
+        columns: Callable[[int, str], Mapping[str, Any]],
         n: int | None,
         *,
         encoder: TextEncoder | None = None,
@@ -484,7 +491,7 @@ class SegmentLog:
         """Add rows with one commit; return when it is durable.
 
         Args:
-            columns: returns the Arrow columns of the rows for a dimension; the deletion's mark is added here.
+            columns: returns the Arrow columns of the rows for a dimension and precision, without that of deletions.
             n: dimension of the rows; None for deletions, which take the index's.
             encoder: the one that was `encoder` when the vectors were made.
         """
@@ -494,7 +501,7 @@ class SegmentLog:
             keys, chain = self.made(), self.advance()
             self._check_writable()
             objects: list[StoredObject] = []
-            under = ""
+            under: Any = None
             while True:
                 self._check_encoder(chain)
                 if n is not None and chain.dimension not in (None, n):
@@ -506,17 +513,18 @@ class SegmentLog:
                 n = n or chain.dimension
                 if n is None:
                     return
+                layout = n, chain.precision or self._precision
                 try:
-                    if under != chain.key_id or any(each.name in chain.voided for each in objects):
+                    if under != (chain.key_id, layout) or any(each.name in chain.voided for each in objects):
                         self.storage.delete(each.name for each in objects)
-                        under, mark = chain.key_id, DELETED if deleted else LIVE
-                        tables = _parts(_marked(columns(n), mark), _PART_BYTES)
-                        objects = [self._write([table], n, under) for table in tables]
+                        under, mark = (chain.key_id, layout), DELETED if deleted else LIVE
+                        tables = _parts(_marked(columns(*layout), mark), _PART_BYTES)
+                        objects = [self._write([table], layout, chain.key_id) for table in tables]
                     content = chain.commit(
                         "delete" if deleted else "append",
                         keys,
                         time=time.time(),
-                        layout=(n, self.precision),
+                        layout=layout,
                         encoder=self._noted(),
                         adds=objects,
                     )
@@ -528,6 +536,8 @@ class SegmentLog:
                 if self._published(chain, content):
                     break
                 chain = self.advance()
+                if objects[0].name in chain.objects:  # this commit was created, whatever the storage answered
+                    break
             if self.snapshot is not None:
                 self.refresh()
             assert self.chain is not None
@@ -536,14 +546,20 @@ class SegmentLog:
                     self.rewrite(self._small, once=True)
 
     def _write(
-        self, tables: Iterable[Any], n: int, key_id: str, *, as_of: int | None = None, expected: Sizes | None = None
+        self,
+        tables: Iterable[Any],
+        layout: tuple[int, str],
+        key_id: str,
+        *,
+        as_of: int | None = None,
+        expected: Sizes | None = None,
     ) -> StoredObject:
         """Write a new object with these tables."""
         keys, name = self.existing(), f"segments/{secrets.token_hex(16)}"
         record = {"uuid": str(keys.uuid)}
         with self.storage.creating(name) as file:
             writer = SegmentWriter(
-                file, name, keys, key_id=key_id, n=n, precision=self.precision, record=record, expected=expected
+                file, name, keys, key_id=key_id, n=layout[0], precision=layout[1], record=record, expected=expected
             )
             try:
                 for table in tables:
@@ -590,24 +606,28 @@ class SegmentLog:
                     snapshot, chain = self.refresh(), self.chain  # the commit that the snapshot is of
                 assert chain is not None
                 self._check_writable()
+                if any(each.name in chain.objects for each in outputs):
+                    break  # this commit was created, whatever the storage answered
                 if not sources <= chain.objects.keys() or any(each.name in chain.voided for each in outputs):
                     self.storage.delete(each.name for each in outputs)  # another rewrite was first
                     sources, outputs = set(), []
-                n, under = vectors.encoder.dimension if vectors else chain.dimension or 1, key_id or chain.key_id
+                layout = vectors.encoder.dimension if vectors else chain.dimension or 1, self.precision
                 try:
                     if whole or not sources:
                         more = choose(snapshot) - sources
-                        outputs += self._merge(snapshot, more, n, under, chain.number, forgotten, vectors)
+                        outputs += self._merge(
+                            snapshot, more, layout, key_id or chain.key_id, chain.number, forgotten, vectors
+                        )
                         sources |= more
                     listed = self.storage.list("segments")
-                    voids = self._unknown(chain, listed, outputs, 0 if clear else RETAIN)
+                    voids = self.unknown(chain, listed, outputs, 0 if clear else RETAIN)
                     if not sources and not voids and kind == "replace":
                         break
                     content = chain.commit(
                         kind,
                         keys,
                         time=time.time(),
-                        layout=(n, self.precision) if chain.dimension else (None, None),
+                        layout=layout if chain.dimension else (None, None),
                         encoder=(vectors.encoder.model_fingerprint, vectors.encoder.name) if vectors else self._noted(),
                         adds=outputs,
                         removes=sorted(sources),
@@ -615,10 +635,10 @@ class SegmentLog:
                         voids=voids,
                         key_id=key_id,
                     )
-                except KeyFileError:  # the key may have been renewed and deleted meanwhile
-                    if self.advance().key_id == chain.key_id:
-                        raise
-                    continue
+                except (KeyFileError, FileNotFoundError) as error:  # a key or an object may have been deleted meanwhile
+                    if self.advance().number > chain.number:
+                        continue
+                    raise incomplete(self.location, str(error)) if isinstance(error, OSError) else error from None
                 with self._loading:
                     published = self._published(chain, content)
                     if published and vectors is not None:
@@ -640,7 +660,7 @@ class SegmentLog:
             self.storage.delete([name for name in aged if name in listed])
             self.storage.tidy()
 
-    def _unknown(
+    def unknown(
         self, chain: Chain, listed: Mapping[str, float | None], outputs: Sequence[StoredObject], least: float
     ) -> list[str]:
         """Return the names of segments that the chain does not name, and that are ``least`` seconds old."""
@@ -694,7 +714,7 @@ class SegmentLog:
     def clear(self) -> None:
         """Delete what unfinished writes have left meanwhile; a writer that is alive writes its objects again."""
         for _ in range(3):
-            if self._unknown(self.advance(), self.storage.list("segments"), (), 0):
+            if self.unknown(self.advance(), self.storage.list("segments"), (), 0):
                 self.rewrite(lambda snapshot: set(), clear=True, retain=0)
 
     def renew_keys(self, *, show_progress: bool | None = None) -> None:
@@ -750,14 +770,15 @@ class SegmentLog:
                     "has_text": pa.array([False] * rows),
                     "metadata": pa.array([""] * rows),
                 }
-                written.append(self._write([_marked(columns, LIVE)], vectors.encoder.dimension, chain.key_id).name)
+                layout = vectors.encoder.dimension, self.precision
+                written.append(self._write([_marked(columns, LIVE)], layout, chain.key_id).name)
         return written
 
     def _load_vectors(self, vectors: NewVectors) -> list[str]:
         """Take over the vectors that an interrupted re-encoding with the same encoder has left; return the objects."""
         keys, chain, names = self.existing(), self.advance(), list[str]()
         tag = encoder_tag(chain.mark, str(vectors.encoder.model_fingerprint))
-        for name in self._unknown(chain, self.storage.list("segments"), (), 0):
+        for name in self.unknown(chain, self.storage.list("segments"), (), 0):
             with contextlib.suppress(FileNotFoundError, StoreError, SealingError, KeyFileError):
                 segment = Segment(self.storage.open_unknown(name), name, keys)
                 columns = ["id", "text", "vector", *(["scale"] if self.precision == "int8" else [])]
@@ -773,14 +794,14 @@ class SegmentLog:
         self,
         snapshot: Snapshot,
         chosen: set[str],
-        n: int,
+        layout: tuple[int, str],
         key_id: str,
         number: int,
         forgotten: Any,
         vectors: NewVectors | None,
     ) -> list[StoredObject]:
         """Write the current rows of the chosen segments into new ones, read them back, and return them."""
-        limit = max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // (2 * n)))
+        limit = max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // (2 * layout[0])))
         left = sum((_sizes(snapshot, name) for name in chosen), NO_ROWS)
         source = self._surviving(snapshot, chosen, forgotten, vectors)
         outputs: list[StoredObject] = []
@@ -798,7 +819,7 @@ class SegmentLog:
         while rest is not None:
             expected = left.part(min(limit, left.rows))
             left = left.part(left.rows - expected.rows)
-            outputs.append(self._write(tables(), n, key_id, as_of=number, expected=expected))
+            outputs.append(self._write(tables(), layout, key_id, as_of=number, expected=expected))
         for stored in outputs:  # every page opens, of what the storage contains
             self.storage.forget_copy(stored.name)
             segment = Segment(self.storage.open(stored), stored.name, self.existing())
@@ -829,6 +850,17 @@ class SegmentLog:
                     rows = table.filter(pa.array(keep[start:end]))
                     yield rows if vectors is None else vectors.replaced(rows)
                 start = end
+
+
+def _allow_files(count: int) -> None:
+    """Let the process open as many files; segments stay open, so that they are read after others delete them."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and count + 256 > soft:
+            most = count + 256 if hard == resource.RLIM_INFINITY else min(hard, count + 256)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
 def incomplete(location: str, name: str) -> StoreError:

@@ -197,8 +197,12 @@ class SealedIndex:
         X = _required(encoder, owner).encode(listed or []) if vectors is None else vectors
         X = check_embeddings(X, owner=owner, param="vectors")
         check_exact(X, owner=owner, param="vectors")
-        check_range(X, self._log.precision, owner)
-        columns = lambda n: _rows(names, X, listed, records, n, self._log.precision)  # noqa: E731
+        check_range(X, self.precision, owner)
+
+        def columns(n: int, precision: str) -> dict[str, Any]:
+            check_range(X, precision, owner)  # another process may have made the index with its own precision
+            return _rows(names, X, listed, records, n, precision)
+
         self._log.append(columns, X.shape[1], encoder=encoder)
 
     def delete(self, ids: Sequence[str]) -> None:
@@ -207,7 +211,7 @@ class SealedIndex:
         if names and (self._log.exists() or not self.create):
             self._log.existing()
             records = ["null"] * len(names)
-            self._log.append(lambda n: _rows(names, None, None, records, n, self._log.precision), None, deleted=True)
+            self._log.append(lambda *layout: _rows(names, None, None, records, *layout), None, deleted=True)
 
     def search(
         self,

@@ -95,6 +95,11 @@ class Storage:
         # Both read a file by parts of 50 MB, S3 ten at once.
         self._parts = {"chunksize": 2**24, "max_concurrency": 4} if protocols & {"s3", "s3a", "gs", "gcs"} else {}
 
+    @property
+    def place(self) -> str:
+        """The location in one form."""
+        return os.path.realpath(self._root) if self.local else self._location.rstrip("/")
+
     def is_conditional(self, name: str, content: bytes) -> bool:
         """Return whether the storage refuses to create an object again that exists with this content.
 
