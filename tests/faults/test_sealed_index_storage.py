@@ -336,12 +336,16 @@ def test_a_writer_that_sleeps_longer_than_a_deletion_is_kept(
     assert rows(one) == rows(remote()) == seen == {**ROWS, "x": "slow x"}
 
 
-def test_a_compaction_that_sleeps_loses_to_those_that_did_not(remote: Callable[..., SealedIndex]) -> None:
+@pytest.mark.parametrize("loses", ["its sources", "its objects"])
+def test_a_compaction_that_sleeps_loses_to_those_that_did_not(remote: Callable[..., SealedIndex], loses: str) -> None:
     one, slow = remote(), remote()
     add(one, "a", "b", "x")
     add(one, "c")
 
     def meanwhile() -> None:
+        if loses == "its objects":  # declared void
+            one.forget(["nobody"])
+            return
         one.forget(["x"])
         add(one, "c")
         one.compact(retain=0)
@@ -349,6 +353,7 @@ def test_a_compaction_that_sleeps_loses_to_those_that_did_not(remote: Callable[.
 
     paused(slow, "commits/", meanwhile)
     slow.compact()
+    one.forget(["x"])
     assert rows(slow) == rows(one) == rows(remote()) == ROWS
 
 
@@ -616,6 +621,40 @@ def test_an_object_of_a_wrong_kind_is_named(tmp_path: Path, keys: Path, place: P
         path.rmdir() if path.is_dir() else path.unlink()
         path.write_bytes(held)
     assert rows(opened(place, keys)) == ROWS
+
+
+def test_an_altered_commit_is_named(tmp_path: Path, keys: Path, place: Path) -> None:
+    """The digest of each stands in the next; a copy of the index that went its own way has other commits."""
+    shutil.copytree(place, tmp_path / "copy")
+    for folder in (place, tmp_path / "copy"):
+        for name in "cc":
+            add(opened(folder, keys), name)
+    number = len(COMMITS) + 1
+    path = place / f"commits/{number:010d}"
+    held = path.read_bytes()
+    altered = {
+        "of the copy": Path(tmp_path, "copy", "commits", path.name).read_bytes(),
+        "of another number": (place / COMMITS[4]).read_bytes(),
+        "flipped": bytes([*held[:-1], held[-1] ^ 1]),
+        "cut": held[:-1],
+        "empty": b"",
+    }
+    for kind, content in altered.items():
+        path.write_bytes(content)
+        before = contents(place)
+        for key in (keys, fresh(keys, tmp_path / kind)):
+            for call in CALLS.values():
+                with raises("E-INDEX-CHAIN") as caught:
+                    call(opened(place, key))
+                assert f"Commit {number + (kind == 'of the copy')} of the index" in str(caught.value)
+        assert contents(place) == before
+    path.write_bytes(held)
+    assert rows(opened(place, keys)) == ROWS
+    shutil.rmtree(place)
+    (tmp_path / "copy").rename(place)
+    for call in CALLS.values():
+        with raises("E-INDEX-ROLLED-BACK"):
+            call(opened(place, keys))
 
 
 @pytest.mark.parametrize("what", ["index.json", "commits", "segments", COMMITS[4], "live", "replaced", "temporary"])
