@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gc
 import json
 import os
@@ -20,6 +21,7 @@ import pytest
 from scipy.stats import chi2_contingency
 
 from harness.errors import raises
+from vecveil.errors import StoreError
 from vecveil.randomness import NoiseKeys
 from vecveil.sealing.blob import padded_length
 from vecveil.sealing.keystore import MasterKeys
@@ -915,3 +917,47 @@ def test_a_commit_that_is_said_to_exist_and_does_not_show_is_not_made_twice(
     index.add(None, ids=["y"], vectors=vectors(1))
     index.compact(retain=0)
     assert set(SealedIndex(index.location, keys).ids()) == {*map(str, range(20)), "x", "y"}
+
+
+@pytest.mark.parametrize("gone", ["", "segments", "commits"])
+def test_a_folder_that_is_not_mounted_is_no_index_and_takes_no_row(
+    index: SealedIndex, keys: Path, tmp_path: Path, gone: str
+) -> None:
+    filled(index)
+    reader = SealedIndex(index.location, keys, max_staleness=0)
+    assert reader.count() == 20
+    folder = tmp_path / "notes" / gone
+    folder.rename(tmp_path / "elsewhere")
+    if gone != "segments":
+        with pytest.raises(StoreError):
+            reader.count()
+    with pytest.raises(StoreError):
+        index.add(None, ids=["x"], vectors=vectors(1))
+    assert not folder.exists()
+    (tmp_path / "elsewhere").rename(folder)
+    assert reader.count() == SealedIndex(index.location, keys).count() == 20
+
+
+@pytest.mark.parametrize("method", ["wrap", "unwrap"])
+@pytest.mark.parametrize("error", [ConnectionError, ValueError, FileNotFoundError, TimeoutError])
+def test_a_key_provider_that_fails_for_a_moment_accuses_no_storage(
+    tmp_path: Path, keys: Path, method: str, error: type[Exception]
+) -> None:
+    provider = MasterKeys(NoiseKeys.from_file(keys))
+    index = SealedIndex(tmp_path / "notes", provider, max_staleness=0)
+    filled(index)
+    real = getattr(MasterKeys, method)
+    for call in range(3):
+        left = iter(range(call))
+
+        def fails(*arguments: Any, left: Any = left) -> Any:
+            if next(left, None) is None:
+                raise error
+            return real(provider, *arguments)
+
+        setattr(provider, method, fails)
+        opened = SealedIndex(tmp_path / "notes", provider)
+        with contextlib.suppress(IndexError) if call == 2 else raises("E-SEAL-PROVIDER", "key"):
+            opened.add(None, ids=["x"], vectors=vectors(1)) if method == "wrap" else opened.count()
+        setattr(provider, method, lambda *arguments: real(provider, *arguments))
+    assert SealedIndex(tmp_path / "notes", provider).count() in (20, 21)

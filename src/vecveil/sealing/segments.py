@@ -547,7 +547,8 @@ class ProviderKeys:
         self.reads = callable(getattr(provider, "unwrap", None))
 
     def wrap(self, key: bytes, name: str, key_id: str) -> bytes:
-        return self._provider.wrap(key, self._context(name))
+        with _provider_errors():
+            return self._provider.wrap(key, self._context(name))
 
     def unwrap(self, wrapped: bytes, key_id: str, name: str) -> bytes:
         if not self.reads:
@@ -556,13 +557,29 @@ class ProviderKeys:
                 code="E-SEAL-OPEN",
                 param="key",
             )
-        return self._provider.unwrap(wrapped, self._context(name))
+        with _provider_errors():
+            return self._provider.unwrap(wrapped, self._context(name))
 
     def current(self) -> str:
         return "provider"
 
     def _context(self, name: str) -> bytes:
         return b"vecveil segment 1" + framed(self.uuid.bytes) + framed(name.encode())
+
+
+@contextlib.contextmanager
+def _provider_errors() -> Iterator[None]:
+    """Tell an error of a key provider, which may be out of reach, from a key that does not unwrap."""
+    try:
+        yield
+    except (InvalidTag, KeyFileError):
+        raise
+    except Exception as error:
+        raise KeyFileError(
+            f"The key provider failed: {type(error).__name__}. Call this again when it answers.",
+            code="E-SEAL-PROVIDER",
+            param="key",
+        ) from error
 
 
 class KeySource:

@@ -57,23 +57,15 @@ def verify(index: SealedIndex, *, show_progress: bool | None = None) -> Verifica
     """
     log = index._log
     known, head = log.memory.read(), log.advance()
-    mark, keys = head.mark, log.existing()
-    chain, unread = Chain.first(mark), 0
-    numbers = range(1, head.number + 1)
-    for number in progress(numbers, "Commits", show=show_progress, unit="commit"):
-        chain = chain.follow(log.content(number, needed=True), keys)
-        unread += not chain.complete
-    if (chain.digest, dict(chain.objects)) != (head.digest, dict(head.objects)):
-        raise StoreError("The storage changed its commits during the verification.", code="E-INDEX-CHAIN")
-    for stored in progress(list(head.objects.values()), "Segments", show=show_progress, unit="segment"):
+    while True:
         try:
-            file = log.storage.open(stored, fresh=True)
-        except FileNotFoundError:
-            raise incomplete(index.location, stored.name) from None
-        segment = Segment(file, stored.name, keys)
-        for _ in segment.columns(segment.names):
-            pass
-        segment.close()
+            unread = _read(log, head, show_progress)
+            break
+        except (StoreError, FileNotFoundError) as error:
+            before, head = head, log.advance()
+            if head.number == before.number:  # otherwise a rewrite has just deleted what it replaced
+                raise incomplete(index.location, str(error)) if isinstance(error, OSError) else error from None
+    mark, numbers = head.mark, range(1, head.number + 1)
     listed = {*log.storage.list("segments"), *log.storage.list("commits")}
     named = {*head.objects, *head.replaced, *map(commit_name, numbers)}
     return Verification(
@@ -88,6 +80,26 @@ def verify(index: SealedIndex, *, show_progress: bool | None = None) -> Verifica
         tuple(sorted(listed - named)),
         None if known is None else known.number,
     )
+
+
+def _read(log: SegmentLog, head: Chain, show: bool | None) -> int:
+    """Read all commits and live objects; return how many commits are from before a renewal of the keys."""
+    chain, unread, keys = Chain.first(head.mark), 0, log.existing()
+    for number in progress(range(1, head.number + 1), "Commits", show=show, unit="commit"):
+        chain = chain.follow(log.content(number, needed=True), keys)
+        unread += not chain.complete
+    if (chain.digest, dict(chain.objects)) != (head.digest, dict(head.objects)):
+        raise StoreError("The commits of the storage are not those that it showed before.", code="E-INDEX-CHAIN")
+    for stored in progress(list(head.objects.values()), "Segments", show=show, unit="segment"):
+        try:
+            file = log.storage.open(stored, fresh=True)
+        except FileNotFoundError:
+            raise FileNotFoundError(stored.name) from None
+        segment = Segment(file, stored.name, keys)
+        for _ in segment.columns(segment.names):
+            pass
+        segment.close()
+    return unread
 
 
 def copy(
@@ -127,7 +139,7 @@ def copy(
         listed = dest.list("segments")
         dest.delete([name for name in chain.replaced if name in listed])
         dest.delete(log.unknown(chain, listed, (), RETAIN))  # younger ones may be of a writer, or of another copy
-    memory = log.memory.at(location)
+    memory = log.memory.at(dest.place)
     known = memory.read()
     memory.note(chain, instead=True)
     return chain, max(0, known.number - chain.number) if known and known.uuid == chain.mark.uuid else 0

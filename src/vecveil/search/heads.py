@@ -34,15 +34,14 @@ class HeadMemory:
     Args:
         path: ``trusted_state`` of the index, or None for a file beside ``key_file``.
         key_file: None remembers nothing without ``path``.
-        location: of the index.
+        location: of the index, in one form.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, key_file: Path | None, location: str) -> None:
         self._required, self._key_file = path is not None, key_file
-        self.path = None if path is None else expanded(path)
+        self.path = None if path is None else expanded(path).absolute()
         if self.path is None and key_file is not None:
-            place = location if "://" in location else os.path.abspath(location)
-            name = hashlib.sha256(place.rstrip("/").encode()).hexdigest()[:24]
+            name = hashlib.sha256(os.fsencode(location)).hexdigest()[:24]
             self.path = key_file.with_name(f"{key_file.name}.heads") / name
 
     def at(self, location: str) -> HeadMemory:
@@ -90,11 +89,13 @@ class HeadMemory:
 
     def lost(self, problem: str) -> StoreError:
         """Return the error of a storage that no longer shows what it had shown."""
-        return StoreError(
-            f"The storage of the index {problem}. Restore the storage. If you restored a backup or deleted the index "
-            f"yourself, delete {self.path} first.",
-            code="E-INDEX-ROLLED-BACK",
-        )
+        said = f"The storage of the index {problem}. Restore the storage."
+        if self.path is not None:
+            said += (
+                f" If you restored a backup or deleted the index yourself, delete {self.path} first, unless that file "
+                "is of another index."
+            )
+        return StoreError(said, code="E-INDEX-ROLLED-BACK")
 
     def note(self, chain: Chain, *, instead: bool = False) -> None:
         """Remember the state, unless another process has seen a newer one; ``instead`` of that too."""

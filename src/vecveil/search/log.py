@@ -96,7 +96,7 @@ class StorageSettings:
 
     def open(self, location: str) -> Storage:
         """Return the storage of an index."""
-        folder = expanded(self.cache) if self.cache is not None else default_cache_folder().parent / "index"
+        folder = expanded(self.cache).absolute() if self.cache is not None else default_cache_folder().parent / "index"
         place = hashlib.sha256(location.encode()).hexdigest()[:24]
         return Storage(location, cache=folder / place, options=self.storage_options)
 
@@ -122,7 +122,7 @@ class SegmentLog:
     ) -> None:
         self.location, self.storage, self.encoder = location, settings.open(location), encoder
         self._source, self._precision = source, precision
-        self.memory = HeadMemory(settings.trusted_state, source.file, location)
+        self.memory = HeadMemory(settings.trusted_state, source.file, self.storage.place)
         self._staleness = check_positive(settings.max_staleness, owner=_OWNER, param="max_staleness", allow_zero=True)
         self.keys: IndexKeys | None = None
         self.chain: Chain | None = None
@@ -245,6 +245,8 @@ class SegmentLog:
             chain = chain.follow(content, reading)
             self.memory.check(known, chain)
         self.memory.check(known, chain, at_head=True)
+        if chain.number == number and self.chain is not None and not self.storage.has(_name_at(number)):
+            raise self.memory.lost(f"was rolled back, or is not mounted: {_name_at(number)} is gone")
         if reading and not chain.complete:
             raise KeyFileError(
                 f"The last commits of {self.location} were written under a data key that was renewed and deleted: the "
@@ -308,6 +310,8 @@ class SegmentLog:
         assert self.keys is not None
         after = chain.follow(content, self.keys if self.keys.reads else None)
         name = commit_name(after.number)
+        if self._digest_at(chain.number) != chain.digest:  # no commit is left in a folder that was made anew
+            raise self.memory.lost("was exchanged or made anew while this process had it open")
         try:
             self.storage.create(name, content)
         except FileExistsError as error:
@@ -320,17 +324,19 @@ class SegmentLog:
                 ) from error
             if there != content:  # a commit has a random key: equal bytes are ours
                 return False
-        try:
-            before = self.content(chain.number) if chain.number else self.storage.read(INDEX_JSON, 4096)
-        except FileNotFoundError:
-            before = None
-        if before is None or hashlib.sha256(before).hexdigest() != chain.digest:
-            self.storage.delete([name])
+        if (digest := self._digest_at(chain.number)) != chain.digest:
+            if digest is not None:  # otherwise it may be missing for a moment, and others may have gone on from ours
+                self.storage.delete([name])
             raise self.memory.lost("was exchanged or made anew while this process had it open")
         with self._loading:
             self.chain = after
             self.memory.note(after)
         return True
+
+    def _digest_at(self, number: int) -> str | None:
+        with contextlib.suppress(FileNotFoundError):
+            return hashlib.sha256(self.storage.read(_name_at(number), MOST_BYTES)).hexdigest()
+        return None
 
     def _check_writable(self) -> None:
         """Raise for a storage in which two processes could create one commit, unless ``exclusive`` is set."""
@@ -870,6 +876,11 @@ def incomplete(location: str, name: str) -> StoreError:
         "Restore it from a backup of the storage.",
         code="E-INDEX-INCOMPLETE",
     )
+
+
+def _name_at(number: int) -> str:
+    """Return the object of which the state after commit ``number`` has the digest."""
+    return commit_name(number) if number else INDEX_JSON
 
 
 def _other_encoder(sentence: str, param: str = "encoder") -> IncompatibleError:

@@ -153,6 +153,16 @@ class Storage:
             raise StoreError(f"{name} is larger than an object of its kind can be.", code="E-INDEX-STORAGE")
         return content
 
+    def has(self, name: str) -> bool:
+        """Return whether there is an object."""
+        with _reported(f"read {name}"), contextlib.suppress(FileNotFoundError):
+            if self.local:
+                self._opened(name).close()
+            else:
+                self._retry(lambda: self._fs.cat_file(f"{self._root}/{name}", start=0, end=1))
+            return True
+        return False
+
     def open(self, stored: StoredObject, *, fresh: bool = False) -> PositionedFile:
         """Return an object of the chain, compared with its digest; of a remote one a local copy, which is ciphertext.
 
@@ -219,10 +229,11 @@ class Storage:
                 if not name.startswith("segments/"):  # a segment stays as the local copy
                     self.forget_copy(name)
                 return
-            if "/" in name and not os.path.isdir(self._root):  # no half of an index appears in its place
-                raise OSError("its folder is missing")
             folder, _, last = name.rpartition("/")
-            make_folders(Path(self._root, folder) if not os.path.islink(Path(self._root, folder)) else Path(self._root))
+            if not folder:
+                self.make()
+            if not os.path.isdir(os.path.join(self._root, folder)):
+                raise OSError("its folder is missing")
             with self._at(folder) as (place, prefix):
                 temporary, descriptor = self._temporary(prefix, last, place)
                 try:
@@ -236,12 +247,6 @@ class Storage:
                         os.unlink(temporary, dir_fd=place)
                     os.close(descriptor)
                 sync_folder(Path(prefix) if place is None else place)
-
-    def make(self) -> None:
-        """Make the folder of a local storage."""
-        if self.local:
-            with _reported("make its folder"):
-                make_folders(Path(self._root))
 
     def create(self, name: str, data: bytes) -> None:
         """Create a small object; see `creating`."""
@@ -286,6 +291,12 @@ class Storage:
                                 os.unlink(prefix + name, dir_fd=place)
                             finally:
                                 os.close(descriptor)
+
+    def make(self) -> None:
+        """Make the folders of a local storage. Nothing else makes them: one that is missing may not be mounted."""
+        for folder in ("", "segments", "commits") if self.local else ():
+            with _reported("make its folders"):
+                make_folders(Path(self._root, folder))
 
     # A folder --------------------------------------------------------------------------------------
 
