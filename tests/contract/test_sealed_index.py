@@ -677,7 +677,7 @@ def test_a_wrong_location_is_refused(keys: Path, location: Any) -> None:
 def test_nothing_is_written_where_an_open_index_was(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
     filled(index)
     shutil.move(index.location, tmp_path / "moved")
-    with raises("E-INDEX-STORAGE"):
+    with raises("E-INDEX-ROLLED-BACK"):
         index.add(None, ids=["a"], vectors=vectors(1))
     assert not Path(index.location).exists()
     assert SealedIndex(tmp_path / "moved", keys).count() == 20

@@ -766,11 +766,10 @@ class SegmentLog:
             has_text = [table["has_text"].to_numpy() for table in part.segment.columns(["has_text"])]
             lacking += int(np.count_nonzero(mask & ~np.concatenate([np.zeros(0, np.bool_), *has_text])))
         check_texts_there(lacking)
-        total, chain = -(-snapshot.count() // _CHUNK), self.chain
-        assert chain is not None
+        total = -(-snapshot.count() // _CHUNK)
         for texts in progress(_texts(snapshot), "Encoding", total=total, show=show, unit="chunk"):
             if columns := vectors.encode(texts):
-                rows = len(columns["id"])
+                rows, chain = len(columns["id"]), self.advance()  # others may renew the keys meanwhile
                 columns |= {
                     "text": pa.array([encoder_tag(chain.mark, str(vectors.encoder.model_fingerprint))] * rows),
                     "has_text": pa.array([False] * rows),
