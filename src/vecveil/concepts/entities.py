@@ -7,6 +7,7 @@ classifier, or the user's ``AnalyzerEngine``.
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -389,7 +390,11 @@ class HuggingFaceDetector(EntityDetector):
                 "return character offsets.",
                 param="model",
             )
-        self._check_known({_PREFIX.sub("", str(x)) for x in config.id2label.values()} - {"O"})
+        labels = [str(label) for label in config.id2label.values()]
+        # Without a tag scheme, "E-MAIL" is a whole type.
+        tagged = any(label.startswith(("B-", "I-")) for label in labels)
+        self._types = {label: _PREFIX.sub("", label) if tagged else label for label in labels}
+        self._check_known(set(self._types.values()) - {"O"})
         # Tokenizers without a limit report 1e30; some models (RoBERTa) reserve two positions.
         positions = int(getattr(config, "max_position_embeddings", 514) or 514)
         limit = int(tokenizer.model_max_length)
@@ -405,11 +410,17 @@ class HuggingFaceDetector(EntityDetector):
         rows = [row for row, text in enumerate(texts) if text.strip()]
         if not rows:
             return result
-        tokenizer = self._pipeline.tokenizer
+        pipeline, group = copy.copy(self._pipeline), self._pipeline.group_sub_entities
+        # Transformers names a group by what follows the first hyphen: NAME for PERSON-NAME.
+        pipeline.group_sub_entities = lambda tokens: {
+            **group(tokens),
+            "entity_group": self._types[str(tokens[0]["entity"])],
+        }
+        tokenizer = pipeline.tokenizer
         # The pipeline reads the window from the tokenizer, which the user may share; restore it.
         before, tokenizer.model_max_length = tokenizer.model_max_length, self._window
         try:
-            predictions = self._pipeline(
+            predictions = pipeline(
                 [without_surrogates(texts[row]) for row in rows],
                 aggregation_strategy="simple",
                 # A quarter of the window overlaps: an entity at the edge of one lies inside the next.
