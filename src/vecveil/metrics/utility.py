@@ -108,13 +108,18 @@ def spearman(x: Any, y: Any) -> Estimate:
 
 
 def _correlation(a: FloatArray, b: FloatArray, *, owner: str) -> float:
-    a, b = a - a.mean(), b - b.mean()
-    product = float(np.linalg.norm(a) * np.linalg.norm(b))
-    if product == 0.0:
+    # Rounding can leave [-1, 1], where Fisher's z is undefined.
+    return float(np.clip(_standardised(a, owner) @ _standardised(b, owner), -1.0, 1.0))
+
+
+def _standardised(values: FloatArray, owner: str) -> FloatArray:
+    mean = values.mean()
+    deviations: FloatArray = values - mean
+    norm = np.linalg.norm(deviations)
+    if norm <= _CONSTANT * len(values) * abs(mean):  # the mean is rounded: equal values may differ from it
         text = f"{owner}: `x` or `y` is constant, so that there is no correlation."
         raise InvalidInputError(text, code="E-INPUT-VALUES", param="x")
-    # Rounding can leave [-1, 1], where Fisher's z is undefined.
-    return float(np.clip(a @ b / product, -1.0, 1.0))
+    return deviations / norm
 
 
 def _checked_pairs(x: Any, y: Any, *, owner: str) -> tuple[FloatArray, FloatArray]:
@@ -126,6 +131,7 @@ def _checked_pairs(x: Any, y: Any, *, owner: str) -> tuple[FloatArray, FloatArra
     return a, b
 
 
+_CONSTANT = 1e-15  # deviations from the mean below this share of it are rounding errors
 _BLOCK = 4_000_000  # similarities held at once
 _SAME = 1e-6  # cosines closer than this count as equal
 
@@ -404,7 +410,7 @@ def macro_f1(truth: Any, answer: Any, *, groups: Any = None, guess: Any = None, 
         # Classes that only the answers hold do not count against the guess.
         chance = float(_mean_f1(h[0], s[0], s[0] > 0))
     values = [_mean_f1(weights @ hits, weights @ sizes, present) for weights in bootstrap_weights(count, seed=seed)]
-    ends = bootstrap_interval(np.concatenate(values), value)
+    ends = bootstrap_interval(np.concatenate(values), value, count)
     return Estimate("macro-F1", value, *ends, rows, chance)
 
 
