@@ -68,7 +68,7 @@ from vecveil.records.verdict import PART
 from vecveil.runtime import one_blas_thread, progress
 from vecveil.sensitivity.subspace import near_duplicate_groups
 from vecveil.types import Embeddings, Release, Texts
-from vecveil.validation import check_count, check_probability, check_same_length, check_seed, check_texts
+from vecveil.validation import check_count, check_groups, check_probability, check_seed, check_texts
 from vecveil.version import __version__
 
 OWNER = "frontier"
@@ -174,7 +174,7 @@ def frontier(
     seed = check_seed(seed, owner=OWNER)
     check_concept(concept, owner=OWNER).require_spans(OWNER)
     if groups is not None:
-        check_same_length(OWNER, groups=list(groups), texts=texts)
+        groups = check_groups(groups, len(texts), owner=OWNER)
     if retrieval is not None and not isinstance(retrieval, RetrievalTask):
         raise InvalidInputError("`retrieval` is a RetrievalTask.", code="E-INPUT-TYPE", param="retrieval")
     rows = sample(len(texts), MOST_TEXTS, np.random.default_rng(seed))
@@ -206,14 +206,14 @@ def frontier(
     if (same := concept.for_encoder(loaded)) is not concept:
         concept, matches = same, same.find(texts, show_progress=show_progress)
     if len(rows) < len(texts):
-        ids = None if groups is None else [list(groups)[i] for i in rows]
+        ids = None if groups is None else [groups[i] for i in rows]
         texts, groups = [texts[i] for i in rows], ids
         matches = _part(matches, rows, matches.spans, min_texts=3 * MIN_PAIRS)
     split, read = long_texts == "split", loaded.read_lengths
     windows = within_window(concept.detectors, matches, read, split=split, min_texts=3 * MIN_PAIRS, owner=OWNER)
     matches, texts = windows.matches, list(windows.matches.texts)
     if split:
-        given = [None] * len(rows) if groups is None else list(groups)
+        given = [None] * len(rows) if groups is None else groups
         groups = [(i,) if given[i] is None else given[i] for i in windows.source.tolist()]
     info = EncoderInfo.of(loaded)
     settings = _settings(matches, groups, retrieval, (collection_size, query_noise, candidates), info, seed)

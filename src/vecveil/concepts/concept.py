@@ -22,7 +22,7 @@ from vecveil.concepts.pairs import LEAST_TEXTS, ConceptMatches, build_matches
 from vecveil.concepts.patterns import PatternDetector
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError, wrong_type
 from vecveil.io import parse_json
-from vecveil.validation import check_count, check_texts
+from vecveil.validation import check_count, check_sequence, check_texts
 
 _ENGINES = ("presidio", "spacy", "huggingface")
 
@@ -268,11 +268,10 @@ class AnnotatedSpans:
     positional = True  # must see all texts at once, in their order
 
     def __init__(self, rows: Sequence[Any], *, column: str | None = None, owner: str = "AnnotatedSpans") -> None:
-        if isinstance(rows, str | bytes | Mapping) or not hasattr(rows, "__iter__"):
-            raise wrong_type(owner, "spans", "a list of spans for each text", rows)
+        given = check_sequence(rows, "a list of spans for each text", owner=owner, param="spans")
         self.column = column
         self._owner = owner
-        self._rows = [self._row(i, row) for i, row in enumerate(rows)]
+        self._rows = [self._row(i, row) for i, row in enumerate(given)]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -341,10 +340,9 @@ def check_concept(value: Any, *, owner: str) -> Concept:
 
 def checked_labels(labels: Sequence[Any], *, owner: str, param: str = "labels") -> tuple[str | None, ...]:
     """Return one string or None for each text; an empty string counts as None."""
-    if isinstance(labels, str | bytes | Mapping) or not hasattr(labels, "__iter__"):
-        raise wrong_type(owner, param, "a sequence with one label for each text", labels)
-    # tolist: the scalars of an array become Python's
-    values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    values = check_sequence(labels, "a sequence with one label for each text", owner=owner, param=param)
+    if hasattr(labels, "tolist"):  # the scalars of an array become Python's
+        values = labels.tolist()
     for i, value in enumerate(values):
         known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
         if value is not None and not known:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from vecveil.concepts.matching import Detector, Span, without_surrogates
 from vecveil.errors import InvalidInputError, optional_import, unknown_name, wrong_type
-from vecveil.validation import check_count, check_probability
+from vecveil.validation import check_count, check_probability, check_sequence
 
 
 class EntityDetector:
@@ -31,9 +31,7 @@ class EntityDetector:
 
     def __init__(self, entities: Iterable[str], *, model: Any, owner: str) -> None:
         self.named = model is None or isinstance(model, str | Path)
-        if isinstance(entities, str | bytes) or not hasattr(entities, "__iter__"):
-            raise wrong_type(owner, "entities", "a sequence of entity types", entities)
-        types = list(entities)
+        types = check_sequence(entities, "a sequence of entity types", owner=owner, param="entities")
         for i, entity in enumerate(types):
             if not isinstance(entity, str) or not entity:
                 got = "an empty string" if entity == "" else type(entity).__name__

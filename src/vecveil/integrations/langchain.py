@@ -286,7 +286,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         **hints: Any,
     ) -> list[str]:
         """Seal and write documents, replacing equal ids; return their ids. Hints such as ``batch_size`` are ignored."""
-        texts = list(texts)
+        texts = check_texts(texts, owner=_STORE, min_rows=0)
         names = [str(name or uuid.uuid4()) for name in (ids or [None] * len(texts))]
         check_same_length(_STORE, texts=texts, ids=names, metadatas=metadatas or texts)
         metadata = [

@@ -18,7 +18,14 @@ import scipy  # its submodules load when they are first used: scipy.stats takes 
 from scipy.special import ndtri
 
 from vecveil.errors import InvalidInputError
-from vecveil.validation import check_count, check_probability, check_same_length, check_seed
+from vecveil.validation import (
+    check_count,
+    check_groups,
+    check_probability,
+    check_same_length,
+    check_seed,
+    number_groups,
+)
 
 LEVEL = 0.95
 DRAWS = 2000
@@ -140,14 +147,14 @@ def _beta_interval(successes: float, trials: float, level: float) -> tuple[float
 
 
 def group_index(groups: Any, rows: int, *, owner: str) -> tuple[npt.NDArray[np.intp], int]:
-    """Return each row's group as 0..G-1, and G; None makes every row its own group."""
+    """Return each row's group as 0..G-1, and G; None makes every row its own group, as does a missing id its row."""
     if groups is None:
         return np.arange(rows), rows
-    given = np.asarray(groups)
-    if given.ndim != 1 or len(given) != rows:
-        raise InvalidInputError(f"{owner}: `groups` has shape {given.shape} for {rows} rows.", param="groups")
-    values, index = np.unique(given, return_inverse=True)
-    return index.reshape(-1), len(values)
+    if isinstance(groups, np.ndarray) and groups.dtype.kind in "iu" and groups.shape == (rows,):
+        values, index = np.unique(groups, return_inverse=True)
+        return index, len(values)
+    (index,) = number_groups(check_groups(groups, rows, owner=owner))
+    return index, int(index.max(initial=-1)) + 1
 
 
 def other_rows(groups: Any, rows: int, *, owner: str, seed: int = 0) -> npt.NDArray[np.intp] | None:

@@ -43,7 +43,7 @@ from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import near_duplicate_groups
 from vecveil.textcrafter import contains_pii
 from vecveil.types import Embeddings, Groups, Texts, TokenLabels
-from vecveil.validation import check_count, check_same_length, check_seed, check_texts
+from vecveil.validation import check_count, check_groups, check_seed, check_texts
 
 MAX_PAIRS = MAX_BACKGROUND = 20_000
 LABELLED_TEXTS = 40_000
@@ -418,9 +418,9 @@ def read_texts(
     preserve = _check_preserve(getattr(options.own, "preserve", None), len(texts))
     group_of: dict[str, Any] | None = None
     if groups is not None:
-        check_same_length("fit", groups=list(groups), texts=texts)
+        ids = check_groups(groups, len(texts), owner="fit")
         # A text that stands in two groups joins them, also where its copies differ in composition or spaces.
-        joined = joined_groups(np.unique([canonical(text) for text in texts], return_inverse=True)[1], list(groups))
+        joined = joined_groups(np.unique([canonical(text) for text in texts], return_inverse=True)[1], ids)
         group_of = dict(zip(texts, joined.tolist(), strict=True))
     labelled = concept.labels is not None or concept.labels_column is not None
     if labelled:

@@ -40,7 +40,14 @@ from vecveil.sealing.keystore import (
     SingleKey,
 )
 from vecveil.types import Embeddings
-from vecveil.validation import check_count, check_embeddings, check_exact, check_same_length, check_texts
+from vecveil.validation import (
+    check_count,
+    check_embeddings,
+    check_exact,
+    check_same_length,
+    check_sequence,
+    check_texts,
+)
 
 OnInvalid = Literal["raise", "skip"]
 
@@ -164,6 +171,7 @@ class Sealer:
                 param="ids",
             )
         if texts is not None:
+            texts = check_sequence(texts, "a sequence of strings", owner=owner, param="texts")
             check_texts([text for text in texts if text is not None], owner=owner, min_rows=0)
         bodies = encode_vectors(X, self._precision, owner=owner)
         payload = texts is not None or metadata is not None
