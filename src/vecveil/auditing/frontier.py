@@ -60,8 +60,9 @@ from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.leakage import r_precision
 from vecveil.metrics.utility import Sides
 from vecveil.protector import Protector
-from vecveil.protector.data import MIN_PAIRS, equal_vectors, sample
-from vecveil.protector.fitting import PairTexts, fit_pairs
+from vecveil.protector.data import MIN_PAIRS, Data, equal_vectors, sample
+from vecveil.protector.fitting import PairTexts, fit_data
+from vecveil.protector.options import FitOptions
 from vecveil.records.audit import FAMILIES, EncoderRecord
 from vecveil.records.frontier import AuditedLeak, FrontierCounts, FrontierPoint, FrontierRecord, Kept, Leak
 from vecveil.records.verdict import PART
@@ -454,7 +455,8 @@ class Bench:
     def _fitted(self, pairs: dict[str, Any], design: Mapping[str, Any]) -> Protector:
         # One mask: the others of a fit only measure how much a mask depends on its seed.
         once: dict[str, Any] = {"stability_seeds": 1} if design["method"] == "sparse" else {}
-        return fit_pairs(**pairs, **design, **once, seed=self.seed, show_progress=False)
+        options = FitOptions.of("fit_pairs", {**design, **once, "seed": self.seed, "show_progress": False})
+        return fit_data(Data.of_pairs(**pairs, groups=None), options)
 
     # -- leak
 
