@@ -530,7 +530,7 @@ class Bench:
         documents = own if task is None else task.documents
         given: dict[str, Any] = {"collection_size": self.rows, "query_noise": self.query_noise, "seed": self.seed}
         if task is not None:
-            given |= {"queries": task.queries, "relevance": task.relevance}
+            given |= {"queries": task.queries, "relevance": task.relevance, "own": task.own}
             # The texts model the collection's further rows where they are more than the judged documents.
             given["distractors"] = own if len(documents) < min(self.rows, len(own)) else None
 
@@ -619,7 +619,7 @@ def _settings(
         digest.update(repr(part).encode("utf-8", "surrogatepass"))
     if retrieval is not None:
         gains = csr_array(retrieval.relevance)
-        for array in (retrieval.queries, retrieval.documents, gains.indptr, gains.indices, gains.data):
+        for array in (retrieval.queries, retrieval.documents, retrieval.own, gains.indptr, gains.indices, gains.data):
             digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
