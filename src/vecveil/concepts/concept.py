@@ -89,7 +89,14 @@ class Concept:
 
     @classmethod
     def from_entities(
-        cls, name: str, entities: Iterable[str], *, engine: str = "presidio", model: Any = None, language: str = "en"
+        cls,
+        name: str,
+        entities: Iterable[str],
+        *,
+        engine: str = "presidio",
+        model: Any = None,
+        language: str = "en",
+        regions: Iterable[str] | None = None,
     ) -> Concept:
         """Return a concept of entity types.
 
@@ -97,12 +104,14 @@ class Concept:
             engine: ``"presidio"``, ``"spacy"`` or ``"huggingface"``.
             model: For Presidio None (pattern recognisers alone), a spaCy pipeline or an
                 ``AnalyzerEngine``; for the others a loaded model, or its name or folder.
-            language: For Presidio only.
+            language, regions: For Presidio only; see :class:`PresidioDetector`.
         """
         owner = "Concept.from_entities"
         detector: Detector
+        if regions is not None and engine != "presidio":
+            raise InvalidInputError("`regions` belongs to the engine presidio.", param="regions")
         if engine == "presidio":
-            detector = PresidioDetector(entities, model=model, language=language, owner=owner)
+            detector = PresidioDetector(entities, model=model, language=language, regions=regions, owner=owner)
         elif engine == "spacy":
             detector = SpacyDetector(entities, model=model, owner=owner)
         elif engine == "huggingface":
@@ -394,7 +403,7 @@ def _record(detector: Detector) -> dict[str, Any] | None:
         return None
     described = detector.describe()
     if described["model"] is None:  # Presidio's patterns
-        return {key: described[key] for key in ("kind", "types", "language", "min_score")}
+        return {key: described[key] for key in described if key not in ("engine", "model")}
     folder = os.path.isdir(described["model"])
     return described | ({"model": os.path.abspath(described["model"])} if folder else {})
 
@@ -415,5 +424,6 @@ def _detector(record: dict[str, Any]) -> Detector:
     if kind == "entities" and "model" in record:
         return NamedModelDetector(record)
     if kind == "entities":
-        return PresidioDetector(record["types"], language=record["language"], min_score=record["min_score"])
+        own: dict[str, Any] = {"language": record["language"], "min_score": record["min_score"]}
+        return PresidioDetector(record["types"], regions=record.get("regions"), **own)
     raise ValueError("kind")
