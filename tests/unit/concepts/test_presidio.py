@@ -162,7 +162,7 @@ NATIONAL = "Ring 22 24 90 90 i dag."
 
 def test_national_phone_numbers_are_those_of_the_regions(tmp_path: Path) -> None:
     file = tmp_path / "concept.yaml"
-    file.write_text("name: phone\nentities: {types: [PHONE_NUMBER], regions: [\"NO\"]}\n")
+    file.write_text('name: phone\nentities: {types: [PHONE_NUMBER], regions: ["NO"]}\n')
     concept = Concept.from_file(file)
     assert [NATIONAL[s.start : s.end] for s in concept.detect([NATIONAL])[0]] == ["22 24 90 90"]
     again = concept_from_record(json.loads(json.dumps(concept_record(concept, owner="test"))))

@@ -24,7 +24,7 @@ from vecveil.encoders.openai_compatible import parse_embeddings
 from vecveil.errors import EncoderError
 from vecveil.serving import UpstreamSettings
 from vecveil.serving.errors import upstream_refusal
-from vecveil.serving.upstreams import HttpUpstream
+from vecveil.serving.upstreams import Encoded, HttpUpstream
 
 CANARY = "zebra-7731"
 TEXTS = [f"text {i}" for i in range(7)]
@@ -123,6 +123,14 @@ def test_an_empty_text_among_others_does_not_stop_the_run() -> None:
     assert np.array_equal(found, hashed_vectors(["a", " ", "b"]))
 
 
+async def embedded(url: str, texts: list[str]) -> Encoded:
+    upstream = HttpUpstream(url, "small", UpstreamSettings(batch_size=10))
+    try:
+        return await upstream.embed(texts, model="small", dimension=None, headers={})
+    finally:
+        await upstream.aclose()
+
+
 def test_a_service_that_takes_ten_texts_a_request() -> None:
     def answer(request: dict, number: int) -> Answer:
         if len(request["input"]) > 10:
@@ -137,9 +145,8 @@ def test_a_service_that_takes_ten_texts_a_request() -> None:
         assert CANARY not in str(caught.value)
         name, size = Assignment().convert("batch_size=10", None, None)
         assert len(load_encoder(f"{url}#small", cache=None, **{name: size}).encode(texts)) == 25
-        upstream = HttpUpstream(url, "small", UpstreamSettings(batch_size=10))
         before = len(seen)
-        found = asyncio.run(upstream.embed(texts, model="small", dimension=None, headers={}))
+        found = asyncio.run(embedded(url, texts))
     assert np.array_equal(found.vectors, hashed_vectors(texts))
     assert [len(request["input"]) for request in seen[before:]] == [10, 10, 5]
 
