@@ -1,4 +1,4 @@
-"""The exceptions of vecveil.
+"""The exceptions of vecveil, and the warning of a fit.
 
 `VecveilError` is the base of every error that vecveil raises on purpose. Most are also a built-in error:
 `InvalidInputError` is a `ValueError`, `MissingDependencyError` an `ImportError`.
@@ -17,6 +17,7 @@ __all__ = [
     "ConceptError",
     "DataFileError",
     "EncoderError",
+    "FitWarning",
     "IncompatibleError",
     "InvalidInputError",
     "KeyFileError",
@@ -161,6 +162,10 @@ class MissingDependencyError(VecveilError, ImportError, code="E-MISSING-DEPENDEN
             f"{feature} needs the package {package!r}, which is not installed. "
             f"Install it with: pip install 'vecveil[{extra}]'"
         )
+
+
+class FitWarning(UserWarning):
+    """A fit protects less, or learned from less, than its caller may expect; its report has the same sentence."""
 
 
 @contextmanager

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -110,11 +111,19 @@ def check_numbers(value: Any, *, owner: str, param: str) -> npt.NDArray[np.float
     return numbers.astype(np.float64, copy=False)
 
 
+def check_sequence(value: Any, expected: str, *, owner: str, param: str, fix: str = "") -> list[Any]:
+    """Return ``value`` as a list; refuse a bare string, and tables and dicts, which iterate their names."""
+    if isinstance(value, Mapping) or getattr(value, "ndim", 1) != 1 or hasattr(value, "columns"):
+        raise wrong_type(owner, param, expected, value, fix='Pass one column of it, such as table["text"].')
+    if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
+        raise wrong_type(owner, param, expected, value, fix=fix)
+    return list(value)
+
+
 def check_texts(value: Any, *, owner: str, param: str = "texts", min_rows: int = 1) -> Texts:
     """Return ``value`` as a list of strings; refuse a bare string, other types and fewer than ``min_rows`` texts."""
-    if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
-        raise wrong_type(owner, param, "a sequence of strings", value, fix="Pass a list, even for a single text.")
-    texts = list(value)
+    fix = "Pass a list, even for a single text."
+    texts = check_sequence(value, "a sequence of strings", owner=owner, param=param, fix=fix)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise InvalidInputError(
@@ -129,6 +138,46 @@ def check_texts(value: Any, *, owner: str, param: str = "texts", min_rows: int =
             param=param,
         )
     return texts
+
+
+def check_groups(value: Any, rows: int, *, owner: str, param: str = "groups") -> list[Any]:
+    """Return one id for each of ``rows`` rows; a missing one (None, NaN, NA, an empty string) becomes None."""
+    expected = f"one id for each of {rows} rows"
+    ids = check_sequence(value, expected, owner=owner, param=param)
+    if len(ids) != rows:
+        raise wrong_shape(owner, param, expected, (len(ids),))
+    for i, each in enumerate(ids):
+        if not isinstance(each, Hashable):
+            raise InvalidInputError(
+                f"{owner}: `{param}` has a {type(each).__name__} at position {i}; ids are strings, numbers or other "
+                "hashable values.",
+                code="E-INPUT-TYPE",
+                param=param,
+            )
+    return [None if _is_missing(each) else each for each in ids]
+
+
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, str | bytes):
+        return not value.strip()
+    try:
+        return value is None or bool(value != value)  # NaN and NaT differ from themselves
+    except TypeError:  # pandas.NA, whose comparison is NA again
+        return True
+
+
+def number_groups(*columns: Sequence[Any]) -> list[npt.NDArray[np.intp]]:
+    """Return a number from 0 on for each id, one for equal ids of all columns; each None gets a number of its own."""
+    names = list(dict.fromkeys(each for column in columns for each in column if each is not None))
+    with suppress(TypeError):  # ids of several types have no order
+        names.sort()
+    numbers: dict[Any, int] = {name: i for i, name in enumerate(names)}
+    return [
+        np.array(
+            [numbers.setdefault(object() if each is None else each, len(numbers)) for each in column], dtype=np.intp
+        )
+        for column in columns
+    ]
 
 
 def check_positive(value: Any, *, owner: str, param: str, allow_zero: bool = False) -> float:

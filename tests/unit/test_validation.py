@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
+import vecveil
 from harness.errors import raises
 from vecveil import errors
+from vecveil.attacks import text_groups
 from vecveil.errors import InvalidInputError, MissingDependencyError, VecveilError
+from vecveil.metrics.estimates import group_index
+from vecveil.protector.data import joined_groups
+from vecveil.textcrafter.pii_classifier import row_groups
 from vecveil.validation import (
     check_count,
     check_embeddings,
+    check_groups,
     check_numbers,
     check_positive,
     check_probability,
     check_same_length,
     check_texts,
+    number_groups,
 )
 
 AS = {"owner": "f", "param": "p"}
@@ -69,6 +80,58 @@ def test_texts_name_the_type_and_position_but_not_the_value() -> None:
     assert list(check_texts(np.array(["a", "b"]), owner="f")) == ["a", "b"]
     with raises("E-INPUT-SHAPE", "texts"):
         check_texts(["a"], owner="f", min_rows=2)
+
+
+TABLES = [
+    {"note": ["a text"]},
+    pd.DataFrame({"note": ["a text", "another"]}),
+    pl.DataFrame({"note": ["a text", "another"]}),
+    pa.table({"note": ["a text", "another"]}),
+    np.array([["a text"], ["another"]]),
+    np.array("a text"),
+]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: type(table).__name__)
+@pytest.mark.parametrize(
+    ("take", "param"),
+    [
+        (lambda table: check_texts(table, owner="f", min_rows=0), "texts"),
+        (lambda table: vecveil.Concept.from_terms("c", table), "terms"),
+        (lambda table: vecveil.Concept.from_terms("c", ["a"]).detect(table), "texts"),
+        (lambda table: vecveil.Concept.from_patterns("c", table), "patterns"),
+        (lambda table: vecveil.Concept.from_labels("c", table), "labels"),
+        (lambda table: vecveil.Concept.from_spans("c", table), "spans"),
+        (lambda table: check_groups(table, 1, owner="f"), "groups"),
+        (lambda table: text_groups(["a text"], table), "ids"),
+    ],
+)
+def test_a_table_is_not_read_as_the_names_of_its_columns(take: Any, param: str, table: Any) -> None:
+    with raises("E-INPUT-TYPE", param) as caught:
+        take(table)
+    assert "a text" not in str(caught.value)
+
+
+def test_one_column_of_a_table_is_a_sequence_of_texts() -> None:
+    for table in (pd.DataFrame({"note": ["a", "b"]}), pl.DataFrame({"note": ["a", "b"]})):
+        assert check_texts(table["note"], owner="f") == ["a", "b"]
+    assert check_texts({"a": 1, "b": 2}.keys(), owner="f") == ["a", "b"]
+
+
+MISSING = [None, "", " ", float("nan"), np.float32("nan"), np.datetime64("NaT"), pd.NA, pd.NaT]
+
+
+@pytest.mark.parametrize("missing", MISSING, ids=repr)
+def test_rows_without_an_id_are_groups_of_their_own(missing: Any) -> None:
+    ids = [missing, "b", "a", missing, "b"]
+    checked = check_groups(ids, 5, owner="f")
+    assert checked == [None, "b", "a", None, "b"]
+    assert number_groups(checked)[0].tolist() == [2, 1, 0, 3, 1]
+    assert group_index(ids, 5, owner="f")[1] == 4
+    assert text_groups(list("vwxyz"), ids).tolist() == [0, 1, 2, 3, 1]
+    assert row_groups(ids, None, 5, 1, owner="f").tolist() == [2, 1, 0, 3, 1, 4]
+    assert len(set(joined_groups(np.arange(5), checked).tolist())) == 4
+    assert check_groups([0, False], 2, owner="f") == [0, False]
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True, "1", None, 10**400])

@@ -37,9 +37,9 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, LedgerCapError, LedgerError, wrong_type
+from vecveil.errors import InvalidInputError, LedgerCapError, LedgerError
 from vecveil.io import atomic_path, expanded, remove_left_over, sync_folder, temporary_beside
-from vecveil.validation import check_count, check_positive, check_same_length
+from vecveil.validation import check_count, check_positive, check_same_length, check_sequence
 
 LARGEST_CAP = 10**9
 _FINGERPRINT = re.compile(r"[\w.:+/=@-]{1,200}", re.ASCII)
@@ -203,15 +203,14 @@ class Ledger:
             LedgerCapError: items would exceed the cap; nothing was recorded.
         """
         owner = "Ledger.record"
-        if isinstance(ids, str | bytes) or not hasattr(ids, "__iter__"):
-            fix = "Pass a list, even for a single id."
-            raise wrong_type(owner, "ids", "a sequence of ids", ids, fix=fix)
+        items = check_sequence(
+            ids, "a sequence of ids", owner=owner, param="ids", fix="Pass a list, even for a single id."
+        )
         if not isinstance(protector, str) or not _FINGERPRINT.fullmatch(protector):
             constraint = "a fingerprint of 1 to 200 letters, digits and .:+/=@_-"
             raise InvalidInputError(f"`protector` is {constraint}.", param="protector")
         if epsilon is not None:
             epsilon = check_positive(epsilon, owner=owner, param="epsilon", allow_zero=True)
-        items = list(ids)
         tags: list[Any] = [None] * len(items)
         if releases is not None:
             tags = list(releases)

@@ -30,7 +30,15 @@ from vecveil.metrics.estimates import Estimate, group_index
 from vecveil.metrics.leakage import TermTable, check_labels
 from vecveil.randomness import resolve_generator
 from vecveil.types import Embeddings, Matrix, RandomSource, Release, Texts
-from vecveil.validation import check_count, check_embeddings, check_positive, check_same_length, check_seed, check_texts
+from vecveil.validation import (
+    check_count,
+    check_embeddings,
+    check_groups,
+    check_positive,
+    check_same_length,
+    check_seed,
+    check_texts,
+)
 
 Rows = npt.NDArray[np.intp]
 Self = TypeVar("Self", bound="Evidence")
@@ -48,7 +56,7 @@ def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> Rows:
     a pair. A text without letters and digits is compared as it is.
 
     Args:
-        ids: N ids (of a pair, document, patient ...), or None; a None among them joins nothing.
+        ids: N ids (of a pair, document, patient ...), or None; a missing one (None, NaN, "") joins nothing.
         pairs: (P, 2) indices of texts that belong together, or None.
     """
     owner = "text_groups"
@@ -56,9 +64,7 @@ def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> Rows:
     # An edge to the first of equal texts is enough: components are transitive.
     edges = [connect([normalise_text(text) or text for text in given])]
     if ids is not None:
-        listed = list(ids)
-        check_same_length(owner, ids=listed, texts=given)
-        edges.append(connect(listed))
+        edges.append(connect(check_groups(ids, len(given), owner=owner, param="ids")))
     if pairs is not None:
         joined = np.asarray(pairs)
         if joined.size == 0:
@@ -100,26 +106,24 @@ def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list
         InvalidInputError: fewer groups than parts.
     """
     owner = "split_groups"
-    given = np.asarray(groups)
-    if given.ndim != 1:
-        raise wrong_shape(owner, "groups", "(N,)", given.shape)
+    index, count = group_index(groups, check_same_length(owner, groups=groups), owner=owner)
     parts = check_count(len(shares), owner=owner, param="shares")
     sizes = np.array([check_positive(share, owner=owner, param="shares") for share in shares])
-    values, index, counts = np.unique(given, return_inverse=True, return_counts=True)
-    if len(values) < parts:
+    if count < parts:
         raise InvalidInputError(
-            f"{len(values)} groups cannot be split into {parts} parts without dividing one: give more distinct texts.",
+            f"{count} groups cannot be split into {parts} parts without dividing one: give more distinct texts.",
             code="E-INPUT-GROUPS",
             param="groups",
         )
-    sizes = sizes / sizes.sum() * len(given)
+    sizes = sizes / sizes.sum() * len(index)
     seed = check_seed(seed, owner=owner)
-    shuffled = np.random.default_rng(seed).permutation(len(values))
+    shuffled = np.random.default_rng(seed).permutation(count)
     # Large groups first: placed late, they could not be balanced any more.
+    counts = np.bincount(index)
     sizeable = counts[shuffled] > sizes.min() / 10
     filled = np.zeros(parts)
-    part_of = np.empty(len(values), dtype=np.intp)
-    left = len(values)
+    part_of = np.empty(count, dtype=np.intp)
+    left = count
     for group in np.concatenate([shuffled[sizeable], shuffled[~sizeable]]):
         # The last groups go to parts that are still empty.
         empty = filled == 0
@@ -129,7 +133,7 @@ def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list
         part_of[group] = part
         filled[part] += counts[group]
         left -= 1
-    rows = part_of[index.reshape(-1)]
+    rows = part_of[index]
     return [np.flatnonzero(rows == part) for part in range(parts)]
 
 

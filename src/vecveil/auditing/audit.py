@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -47,7 +47,7 @@ from vecveil.records.audit import SEALED, EncoderRecord, GuaranteeRecord, Utilit
 from vecveil.records.verdict import UNPROTECTED
 from vecveil.runtime import resolve_device
 from vecveil.types import Embeddings, Release, Texts
-from vecveil.validation import check_count, check_embeddings, check_same_length, check_seed, check_texts
+from vecveil.validation import check_count, check_embeddings, check_groups, check_same_length, check_seed, check_texts
 
 UTILITY_ROWS = 5000  # rows sampled for utility: neighbour search grows with their square
 OWN_WORDS = "words of the texts"
@@ -314,10 +314,7 @@ def check_options(texts: Texts, options: AuditOptions, *, owner: str) -> Options
         )
     param, ids = ("groups", groups) if subjects is None else ("subjects", subjects)
     if ids is not None:
-        if len(ids) != len(texts):
-            raise InvalidInputError(f"`{param}` has {len(ids)} ids for {len(texts)} texts.", param=param)
-        if not all(isinstance(each, Hashable) for each in ids):
-            raise InvalidInputError(f"The ids of `{param}` are strings, numbers or other hashable values.", param=param)
+        ids = check_groups(ids, len(texts), owner=owner, param=param)
     # A string would be read letter by letter; [None] fails the check below.
     skipped, named = (
         list(names) if isinstance(names, list | tuple | set | frozenset) else [None]

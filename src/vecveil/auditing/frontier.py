@@ -61,15 +61,16 @@ from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.leakage import r_precision
 from vecveil.metrics.utility import Sides
 from vecveil.protector import Protector
-from vecveil.protector.data import MIN_PAIRS, equal_vectors, sample
-from vecveil.protector.fitting import PairTexts, fit_pairs
+from vecveil.protector.data import MIN_PAIRS, Data, equal_vectors, sample
+from vecveil.protector.fitting import PairTexts, fit_data
+from vecveil.protector.options import FitOptions
 from vecveil.records.audit import FAMILIES, EncoderRecord
 from vecveil.records.frontier import AuditedLeak, FrontierCounts, FrontierPoint, FrontierRecord, Kept, Leak
 from vecveil.records.verdict import PART
 from vecveil.runtime import one_blas_thread, progress
 from vecveil.sensitivity.subspace import near_duplicate_groups
 from vecveil.types import Embeddings, Release, Texts
-from vecveil.validation import check_count, check_probability, check_same_length, check_seed, check_texts
+from vecveil.validation import check_count, check_groups, check_probability, check_seed, check_texts
 from vecveil.version import __version__
 
 OWNER = "frontier"
@@ -175,7 +176,7 @@ def frontier(
     seed = check_seed(seed, owner=OWNER)
     check_concept(concept, owner=OWNER).require_spans(OWNER)
     if groups is not None:
-        check_same_length(OWNER, groups=list(groups), texts=texts)
+        groups = check_groups(groups, len(texts), owner=OWNER)
     if retrieval is not None and not isinstance(retrieval, RetrievalTask):
         raise InvalidInputError("`retrieval` is a RetrievalTask.", code="E-INPUT-TYPE", param="retrieval")
     rows = sample(len(texts), MOST_TEXTS, np.random.default_rng(seed))
@@ -207,14 +208,14 @@ def frontier(
     if (same := concept.for_encoder(loaded)) is not concept:
         concept, matches = same, same.find(texts, show_progress=show_progress)
     if len(rows) < len(texts):
-        ids = None if groups is None else [list(groups)[i] for i in rows]
+        ids = None if groups is None else [groups[i] for i in rows]
         texts, groups = [texts[i] for i in rows], ids
         matches = _part(matches, rows, matches.spans, min_texts=3 * MIN_PAIRS)
     split, read = long_texts == "split", loaded.read_lengths
     windows = within_window(concept.detectors, matches, read, split=split, min_texts=3 * MIN_PAIRS, owner=OWNER)
     matches, texts = windows.matches, list(windows.matches.texts)
     if split:
-        given = [None] * len(rows) if groups is None else list(groups)
+        given = [None] * len(rows) if groups is None else groups
         groups = [(i,) if given[i] is None else given[i] for i in windows.source.tolist()]
     info = EncoderInfo.of(loaded)
     settings = _settings(matches, groups, retrieval, (collection_size, query_noise, candidates), info, seed)
@@ -455,7 +456,8 @@ class Bench:
     def _fitted(self, pairs: dict[str, Any], design: Mapping[str, Any]) -> Protector:
         # One mask: the others of a fit only measure how much a mask depends on its seed.
         once: dict[str, Any] = {"stability_seeds": 1} if design["method"] == "sparse" else {}
-        return fit_pairs(**pairs, **design, **once, seed=self.seed, show_progress=False)
+        options = FitOptions.of("fit_pairs", {**design, **once, "seed": self.seed, "show_progress": False})
+        return fit_data(Data.of_pairs(**pairs, groups=None), options)
 
     # -- leak
 
@@ -529,7 +531,7 @@ class Bench:
         documents = own if task is None else task.documents
         given: dict[str, Any] = {"collection_size": self.rows, "query_noise": self.query_noise, "seed": self.seed}
         if task is not None:
-            given |= {"queries": task.queries, "relevance": task.relevance}
+            given |= {"queries": task.queries, "relevance": task.relevance, "own": task.own}
             # The texts model the collection's further rows where they are more than the judged documents.
             given["distractors"] = own if len(documents) < min(self.rows, len(own)) else None
 
@@ -618,7 +620,7 @@ def _settings(
         digest.update(repr(part).encode("utf-8", "surrogatepass"))
     if retrieval is not None:
         gains = csr_array(retrieval.relevance)
-        for array in (retrieval.queries, retrieval.documents, gains.indptr, gains.indices, gains.data):
+        for array in (retrieval.queries, retrieval.documents, retrieval.own, gains.indptr, gains.indices, gains.data):
             digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 

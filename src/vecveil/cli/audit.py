@@ -309,8 +309,7 @@ def _groups(rows: Rows, options: dict[str, Any]) -> dict[str, Any]:
     groups, subjects = _group_columns(options)
     return {
         "groups": None if groups is None else rows.table.columns[groups],
-        # An empty cell: a text of no person.
-        "subjects": None if subjects is None else [cell or None for cell in rows.table.columns[subjects]],
+        "subjects": None if subjects is None else rows.table.columns[subjects],
     }
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import click
 
 from vecveil.cli import VALUES
-from vecveil.errors import KeyFileError, MemoryLimitError, SealingError, VecveilError
+from vecveil.errors import FitWarning, KeyFileError, MemoryLimitError, SealingError, VecveilError
 from vecveil.runtime import check_room, printable, stage, status
 from vecveil.version import __version__
 
@@ -373,5 +373,6 @@ def _own_warnings_in_one_line() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("default")
+        warnings.simplefilter("ignore", FitWarning)  # `vecveil fit` prints its report
         warnings.showwarning = show
         yield

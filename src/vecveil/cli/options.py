@@ -474,7 +474,8 @@ _option_of_encoder = click.option(
     "encoder_options",
     type=Assignment(),
     multiple=True,
-    help="Option of the encoder, such as truncate_dim=64; may be repeated [default: the protector's].",
+    help="Option of the encoder, such as truncate_dim=64, or batch_size=10 for a service that takes ten texts a "
+    "request; may be repeated [default: the protector's].",
 )
 encoder_name_options = stacked(encoder_option, _option_of_encoder)
 encoder_settings = stacked(

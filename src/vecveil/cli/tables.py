@@ -173,7 +173,11 @@ def sts_task(path: Path, encoder: TextEncoder) -> StsTask:
 
 
 def retrieval_task(folder: Path, encoder: TextEncoder) -> RetrievalTask:
-    """Return the task of a folder in BEIR layout; queries without a judgement are left out."""
+    """Return the task of a folder in BEIR layout; queries without a judgement are left out.
+
+    As BEIR scores: of a judgement that is written twice the last counts, and a query whose id is that of a document
+    does not find that document.
+    """
     source = _part(folder, "corpus.jsonl.gz", "corpus.jsonl")
     has_titles = "title" in read_table(source, text_column="text", columns=[]).types
     corpus = read_texts(source, "text", columns=["_id", "title"] if has_titles else ["_id"])
@@ -186,19 +190,20 @@ def retrieval_task(folder: Path, encoder: TextEncoder) -> RetrievalTask:
     rows_of_queries = [row for row, name in enumerate(queries.columns["_id"]) if str(name) in judged_ids]
     query_row = {str(queries.columns["_id"][row]): i for i, row in enumerate(rows_of_queries)}
     document_row = {str(name): row for row, name in enumerate(corpus.columns["_id"])}
-    entries: list[tuple[int, int, float]] = []
+    entries: dict[tuple[int, int], float] = {}
     lines = zip(judged.texts, judged.columns["corpus-id"], judged.columns["score"], strict=True)
     for row, (query, document, score) in enumerate(lines):
         value = _number(qrels, "score", row, score)
-        if query in query_row and str(document) in document_row and value > 0:
-            entries.append((query_row[query], document_row[str(document)], value))
-    if not entries:
+        if query in query_row and str(document) in document_row:
+            entries[query_row[query], document_row[str(document)]] = max(value, 0.0)
+    if not any(entries.values()):
         raise DataFileError(f"No judgement in {folder.name} names one of its queries and documents.", param="retrieval")
-    rows, columns, values = zip(*entries, strict=True)
+    rows, columns = zip(*entries, strict=True)
     shape = (len(rows_of_queries), len(documents))
-    relevance = coo_array((values, (rows, columns)), shape=shape).tocsr()
+    relevance = coo_array((list(entries.values()), (rows, columns)), shape=shape).tocsr()
+    own = [document_row.get(name, -1) for name in query_row]
     query_vectors = encoder.encode_query([queries.texts[row] for row in rows_of_queries])
-    return RetrievalTask(query_vectors, encoder.encode(documents), relevance)
+    return RetrievalTask(query_vectors, encoder.encode(documents), relevance, own=own)
 
 
 def classification_task(

@@ -22,7 +22,7 @@ from vecveil.concepts.pairs import LEAST_TEXTS, ConceptMatches, build_matches
 from vecveil.concepts.patterns import PatternDetector
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError, wrong_type
 from vecveil.io import parse_json
-from vecveil.validation import check_count, check_texts
+from vecveil.validation import check_count, check_sequence, check_texts
 
 _ENGINES = ("presidio", "spacy", "huggingface")
 
@@ -89,7 +89,14 @@ class Concept:
 
     @classmethod
     def from_entities(
-        cls, name: str, entities: Iterable[str], *, engine: str = "presidio", model: Any = None, language: str = "en"
+        cls,
+        name: str,
+        entities: Iterable[str],
+        *,
+        engine: str = "presidio",
+        model: Any = None,
+        language: str = "en",
+        regions: Iterable[str] | None = None,
     ) -> Concept:
         """Return a concept of entity types.
 
@@ -97,12 +104,14 @@ class Concept:
             engine: ``"presidio"``, ``"spacy"`` or ``"huggingface"``.
             model: For Presidio None (pattern recognisers alone), a spaCy pipeline or an
                 ``AnalyzerEngine``; for the others a loaded model, or its name or folder.
-            language: For Presidio only.
+            language, regions: For Presidio only; see :class:`PresidioDetector`.
         """
         owner = "Concept.from_entities"
         detector: Detector
+        if regions is not None and engine != "presidio":
+            raise InvalidInputError("`regions` belongs to the engine presidio.", param="regions")
         if engine == "presidio":
-            detector = PresidioDetector(entities, model=model, language=language, owner=owner)
+            detector = PresidioDetector(entities, model=model, language=language, regions=regions, owner=owner)
         elif engine == "spacy":
             detector = SpacyDetector(entities, model=model, owner=owner)
         elif engine == "huggingface":
@@ -268,11 +277,10 @@ class AnnotatedSpans:
     positional = True  # must see all texts at once, in their order
 
     def __init__(self, rows: Sequence[Any], *, column: str | None = None, owner: str = "AnnotatedSpans") -> None:
-        if isinstance(rows, str | bytes | Mapping) or not hasattr(rows, "__iter__"):
-            raise wrong_type(owner, "spans", "a list of spans for each text", rows)
+        given = check_sequence(rows, "a list of spans for each text", owner=owner, param="spans")
         self.column = column
         self._owner = owner
-        self._rows = [self._row(i, row) for i, row in enumerate(rows)]
+        self._rows = [self._row(i, row) for i, row in enumerate(given)]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -341,10 +349,9 @@ def check_concept(value: Any, *, owner: str) -> Concept:
 
 def checked_labels(labels: Sequence[Any], *, owner: str, param: str = "labels") -> tuple[str | None, ...]:
     """Return one string or None for each text; an empty string counts as None."""
-    if isinstance(labels, str | bytes | Mapping) or not hasattr(labels, "__iter__"):
-        raise wrong_type(owner, param, "a sequence with one label for each text", labels)
-    # tolist: the scalars of an array become Python's
-    values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    values = check_sequence(labels, "a sequence with one label for each text", owner=owner, param=param)
+    if hasattr(labels, "tolist"):  # the scalars of an array become Python's
+        values = labels.tolist()
     for i, value in enumerate(values):
         known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
         if value is not None and not known:
@@ -396,7 +403,7 @@ def _record(detector: Detector) -> dict[str, Any] | None:
         return None
     described = detector.describe()
     if described["model"] is None:  # Presidio's patterns
-        return {key: described[key] for key in ("kind", "types", "language", "min_score")}
+        return {key: described[key] for key in described if key not in ("engine", "model")}
     folder = os.path.isdir(described["model"])
     return described | ({"model": os.path.abspath(described["model"])} if folder else {})
 
@@ -417,5 +424,6 @@ def _detector(record: dict[str, Any]) -> Detector:
     if kind == "entities" and "model" in record:
         return NamedModelDetector(record)
     if kind == "entities":
-        return PresidioDetector(record["types"], language=record["language"], min_score=record["min_score"])
+        own: dict[str, Any] = {"language": record["language"], "min_score": record["min_score"]}
+        return PresidioDetector(record["types"], regions=record.get("regions"), **own)
     raise ValueError("kind")

@@ -8,7 +8,7 @@
     case_sensitive: false            # for terms
     accent_sensitive: false          # for terms; if left out, as the encoder is
     patterns: ['\\b\\d+ ?mg\\b']        # regular expressions
-    entities: [EMAIL_ADDRESS]        # Presidio's types, or {engine, model, language, types}
+    entities: [EMAIL_ADDRESS]        # Presidio's types, or {engine, model, language, regions, types}
     spans_column: spans              # table column with [{start, end, label}, ...]
     labels_column: topic             # table column with one label a text; stands alone
 
@@ -45,7 +45,7 @@ _TYPES: dict[str, tuple[type, str]] = {
 _KEYS = (*_TYPES, "entities")
 LARGEST_FILE = 1 << 24  # 16 MiB
 LARGEST_TERMS_FILE = 1 << 26  # 64 MiB
-_ENTITY_KEYS = ("engine", "model", "language", "types")
+_ENTITY_KEYS = ("engine", "model", "language", "regions", "types")
 
 
 def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def entity_options(value: Any) -> dict[str, Any]:
     if isinstance(value, list):
         return {"types": value}
     if not isinstance(value, dict):
-        constraint = "a list of types or {engine, model, language, types}"
+        constraint = "a list of types or {engine, model, language, regions, types}"
         raise wrong_type(_OWNER, "entities", constraint, value)
     _refuse_unknown(value, _ENTITY_KEYS, "entities")
     types = _typed(value, "types", list, "a list of entity types")
@@ -95,7 +95,8 @@ def entity_options(value: Any) -> dict[str, Any]:
         for key in ("engine", "model", "language")
         if (text := _typed(value, key, str, "a string")) is not None
     }
-    return {"types": types, **options}
+    regions = _typed(value, "regions", list, "a list of two-letter codes")
+    return {"types": types, **options} | ({} if regions is None else {"regions": regions})
 
 
 def _content(path: Path) -> dict[Any, Any]:

@@ -7,8 +7,10 @@ classifier, or the user's ``AnalyzerEngine``.
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any, ClassVar
 
 from vecveil.concepts.matching import Detector, Span, without_surrogates
 from vecveil.errors import InvalidInputError, optional_import, unknown_name, wrong_type
-from vecveil.validation import check_count, check_probability
+from vecveil.validation import check_count, check_probability, check_sequence
 
 
 class EntityDetector:
@@ -30,9 +32,7 @@ class EntityDetector:
 
     def __init__(self, entities: Iterable[str], *, model: Any, owner: str) -> None:
         self.named = model is None or isinstance(model, str | Path)
-        if isinstance(entities, str | bytes) or not hasattr(entities, "__iter__"):
-            raise wrong_type(owner, "entities", "a sequence of entity types", entities)
-        types = list(entities)
+        types = check_sequence(entities, "a sequence of entity types", owner=owner, param="entities")
         for i, entity in enumerate(types):
             if not isinstance(entity, str) or not entity:
                 got = "an empty string" if entity == "" else type(entity).__name__
@@ -70,6 +70,8 @@ class PresidioDetector(EntityDetector):
         model: None for the pattern recognisers alone; the name or folder of an installed spaCy
             pipeline, which adds PERSON, LOCATION and others; or an ``AnalyzerEngine``.
         language: Two-letter code that the engine supports.
+        regions: Two-letter codes of the countries whose phone numbers are found without a country code, for example
+            ``["CH", "AT"]``; None takes Presidio's (US, GB, DE, FR, IL, IN, CA, BR). An ``AnalyzerEngine`` has its own.
         min_score: Matches with a lower score are dropped. Presidio gives bare number patterns (bank
             accounts, driving licences) scores near 0.01 unless a word next to them supports them; 0
             keeps everything, 0.35 drops the unsupported.
@@ -83,6 +85,7 @@ class PresidioDetector(EntityDetector):
         *,
         model: Any = None,
         language: str = "en",
+        regions: Iterable[str] | None = None,
         min_score: float = 0.0,
         owner: str = "PresidioDetector",
     ) -> None:
@@ -93,12 +96,15 @@ class PresidioDetector(EntityDetector):
         self._model = None if model is None else str(model) if self.named else type(model).__name__
         with optional_import("Finding entities with Presidio", "presidio_analyzer", "presidio"):
             import presidio_analyzer
+        self.regions = None if regions is None else _checked_regions(regions, self.entities, owner)
         if isinstance(model, presidio_analyzer.AnalyzerEngine):
             self._engine = model
+            if regions is not None:
+                raise InvalidInputError("`regions` belongs to the engine that is given as `model`.", param="regions")
             if language not in model.supported_languages:
                 raise unknown_name(owner, "language", sorted(model.supported_languages), language)
         elif model is None or isinstance(model, str | Path):
-            self._engine = _engine(None if model is None else str(model), language, owner)
+            self._engine = _engine(None if model is None else str(model), language, self.regions, owner)
         else:
             constraint = "None, the name of a spaCy pipeline or an AnalyzerEngine"
             raise wrong_type(owner, "model", constraint, model)
@@ -114,11 +120,14 @@ class PresidioDetector(EntityDetector):
         self._check_known(known)
 
     def describe(self) -> dict[str, Any]:
-        """Return kind, engine, model, entity types, language and lowest score."""
-        return super().describe() | {"language": self.language, "min_score": self.min_score}
+        """Return kind, engine, model, entity types, language, lowest score and regions, if given."""
+        described = super().describe() | {"language": self.language, "min_score": self.min_score}
+        return described | ({} if self.regions is None else {"regions": list(self.regions)})
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
         """Return the entities of each text, labelled with their types."""
+        pipelines = getattr(self._engine.nlp_engine, "nlp", None) or {}
+        _check_lengths(texts, getattr(pipelines.get(self.language), "max_length", None))
         return [
             [
                 Span(result.start, result.end, result.entity_type)
@@ -137,6 +146,31 @@ class PresidioDetector(EntityDetector):
         ]
 
 
+def _checked_regions(regions: Iterable[str], entities: tuple[str, ...], owner: str) -> tuple[str, ...]:
+    import phonenumbers
+
+    codes = check_sequence(regions, "a sequence of two-letter codes", owner=owner, param="regions")
+    known = phonenumbers.SUPPORTED_REGIONS
+    for i, code in enumerate(codes):
+        if not isinstance(code, str) or code not in known:
+            raise InvalidInputError(
+                f"`regions` has no known region at position {i}. Use codes such as CH, AT and IT; in YAML, put quotes "
+                'around "NO".',
+                param="regions",
+            )
+    if not codes or "PHONE_NUMBER" not in entities:
+        raise InvalidInputError("`regions` are those of PHONE_NUMBER: name that type, and a region.", param="regions")
+    return tuple(dict.fromkeys(codes))
+
+
+def _check_lengths(texts: Sequence[str], limit: int | None) -> None:
+    for row, text in enumerate(texts):
+        if limit is not None and len(text) > limit:
+            raise InvalidInputError(
+                f"The text in row {row} has {len(text)} characters; the pipeline takes at most {limit}.", param="texts"
+            )
+
+
 def _model_entities(language: str) -> frozenset[str]:
     """Return the types that Presidio's spaCy recogniser finds with a model."""
     from presidio_analyzer.predefined_recognizers import SpacyRecognizer
@@ -144,19 +178,21 @@ def _model_entities(language: str) -> frozenset[str]:
     return frozenset(SpacyRecognizer(supported_language=language).supported_entities)
 
 
-def _engine(model: str | None, language: str, owner: str) -> Any:
+def _engine(model: str | None, language: str, regions: tuple[str, ...] | None, owner: str) -> Any:
     """Return an analyzer engine over a blank spaCy pipeline, or over an installed one."""
     import spacy
     from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
     from presidio_analyzer.nlp_engine import NlpArtifacts, SpacyNlpEngine
-    from presidio_analyzer.predefined_recognizers import EmailRecognizer, SpacyRecognizer
+    from presidio_analyzer.predefined_recognizers import EmailRecognizer, PhoneRecognizer, SpacyRecognizer
 
     class BlankEngine(SpacyNlpEngine):
         """Tokeniser only; lower-case words replace lemmas, so that context words still count."""
 
         def __init__(self) -> None:
             super().__init__(models=[{"lang_code": language, "model_name": "blank"}])
-            self.nlp: Any = {language: spacy.blank(language)}
+            pipeline = spacy.blank(language)
+            pipeline.max_length = sys.maxsize  # the limit is for the memory of a model
+            self.nlp: Any = {language: pipeline}
 
         def load(self) -> None:
             """Do nothing: the parent would download a model."""
@@ -204,6 +240,9 @@ def _engine(model: str | None, language: str, owner: str) -> Any:
         if not isinstance(recognizer, EmailRecognizer)
         and not (model is None and isinstance(recognizer, SpacyRecognizer))
     ]
+    if regions is not None:
+        registry.remove_recognizer("PhoneRecognizer")
+        registry.add_recognizer(PhoneRecognizer(supported_language=language, supported_regions=regions))
     registry.add_recognizer(OfflineEmailRecognizer(supported_language=language))
     return AnalyzerEngine(registry=registry, nlp_engine=engine, supported_languages=[language])
 
@@ -272,13 +311,7 @@ class SpacyDetector(EntityDetector):
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
         """Return the entities of each text, labelled with their types."""
-        for row, text in enumerate(texts):
-            if len(text) > self._pipeline.max_length:
-                limit = self._pipeline.max_length
-                raise InvalidInputError(
-                    f"The text in row {row} has {len(text)} characters; the pipeline takes at most {limit}.",
-                    param="texts",
-                )
+        _check_lengths(texts, self._pipeline.max_length)
         types = set(self.entities)
         docs = self._pipeline.pipe(map(without_surrogates, texts), batch_size=self.batch_size)
         return [[Span(e.start_char, e.end_char, e.label_) for e in doc.ents if e.label_ in types] for doc in docs]
@@ -298,7 +331,8 @@ class NamedModelDetector:
         engines = {each.engine: each for each in (PresidioDetector, SpacyDetector, HuggingFaceDetector)}
         own = {key: value for key, value in record.items() if key not in ("kind", "engine", "types")}
         known = {"presidio": ("language", "min_score"), "spacy": (), "huggingface": ("min_score",)}
-        if not isinstance(own["model"], str) or set(own) != {"model", *known[record["engine"]]}:
+        free = {"regions"} if record["engine"] == "presidio" else set()
+        if not isinstance(own["model"], str) or set(own) - free != {"model", *known[record["engine"]]}:
             raise ValueError("entities")
         self._record, self._options, self._engine = dict(record), own, engines[record["engine"]]
 
@@ -389,7 +423,11 @@ class HuggingFaceDetector(EntityDetector):
                 "return character offsets.",
                 param="model",
             )
-        self._check_known({_PREFIX.sub("", str(x)) for x in config.id2label.values()} - {"O"})
+        labels = [str(label) for label in config.id2label.values()]
+        # Without a tag scheme, "E-MAIL" is a whole type.
+        tagged = any(label.startswith(("B-", "I-")) for label in labels)
+        self._types = {label: _PREFIX.sub("", label) if tagged else label for label in labels}
+        self._check_known(set(self._types.values()) - {"O"})
         # Tokenizers without a limit report 1e30; some models (RoBERTa) reserve two positions.
         positions = int(getattr(config, "max_position_embeddings", 514) or 514)
         limit = int(tokenizer.model_max_length)
@@ -405,11 +443,17 @@ class HuggingFaceDetector(EntityDetector):
         rows = [row for row, text in enumerate(texts) if text.strip()]
         if not rows:
             return result
-        tokenizer = self._pipeline.tokenizer
+        pipeline, group = copy.copy(self._pipeline), self._pipeline.group_sub_entities
+        # Transformers names a group by what follows the first hyphen: NAME for PERSON-NAME.
+        pipeline.group_sub_entities = lambda tokens: {
+            **group(tokens),
+            "entity_group": self._types[str(tokens[0]["entity"])],
+        }
+        tokenizer = pipeline.tokenizer
         # The pipeline reads the window from the tokenizer, which the user may share; restore it.
         before, tokenizer.model_max_length = tokenizer.model_max_length, self._window
         try:
-            predictions = self._pipeline(
+            predictions = pipeline(
                 [without_surrogates(texts[row]) for row in rows],
                 aggregation_strategy="simple",
                 # A quarter of the window overlaps: an entity at the edge of one lies inside the next.

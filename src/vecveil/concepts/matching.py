@@ -25,8 +25,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, optional_import, wrong_type
+from vecveil.errors import InvalidInputError, optional_import
 from vecveil.runtime import progress
+from vecveil.validation import check_sequence
 
 _SURROGATE = re.compile("[\ud800-\udfff]")  # cannot be encoded in UTF-8
 # Control and format characters except whitespace, fillers, surrogates, private use, U+FFFD, and the marks that
@@ -578,15 +579,14 @@ class TermDetector:
         label: str = "term",
         owner: str = "TermDetector",
     ) -> None:
-        if isinstance(terms, str | bytes) or not hasattr(terms, "__iter__"):
-            raise wrong_type(owner, "terms", "a sequence of strings", terms)
+        given = check_sequence(terms, "a sequence of strings", owner=owner, param="terms")
         self.case_sensitive = case_sensitive
         self.accent_sensitive = accent_sensitive
         self.label = label
         with optional_import("Finding terms", "ahocorasick_rs", "concepts"):
             import ahocorasick_rs  # noqa: F401
         written: list[tuple[str, str]] = []
-        for i, term in enumerate(terms):
+        for i, term in enumerate(given):
             if not isinstance(term, str):
                 raise InvalidInputError(
                     f"`terms` has a {type(term).__name__} at position {i}; it takes strings. In YAML, put quotes "

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vecveil.concepts.matching import Span, plain
-from vecveil.errors import InvalidInputError, optional_import, wrong_type
-from vecveil.validation import check_positive
+from vecveil.errors import InvalidInputError, optional_import
+from vecveil.validation import check_positive, check_sequence
 
 LARGEST_PATTERN = 100_000
 """Largest number of elements: beyond any hand-written pattern, compiled within a second."""
@@ -145,14 +145,13 @@ class PatternDetector:
     ) -> None:
         with optional_import("Finding patterns", "regex", "concepts"):
             import regex
-        if isinstance(patterns, str | bytes) or not hasattr(patterns, "__iter__"):
-            raise wrong_type(owner, "patterns", "a sequence of strings", patterns)
+        given = check_sequence(patterns, "a sequence of strings", owner=owner, param="patterns")
         self.time_limit = check_positive(time_limit, owner=owner, param="time_limit")
         self.label = label
         self._owner = owner
         self.patterns: tuple[str, ...] = ()
         self._patterns: list[Any] = []
-        for i, pattern in enumerate(patterns):
+        for i, pattern in enumerate(given):
             if not isinstance(pattern, str):
                 raise InvalidInputError(
                     f"`patterns` has a {type(pattern).__name__} at position {i}; it takes strings.", param="patterns"

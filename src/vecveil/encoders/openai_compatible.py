@@ -11,12 +11,14 @@ from __future__ import annotations
 import binascii
 import hashlib
 import json
+import math
 import os
 import queue
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import numpy as np
@@ -68,7 +70,7 @@ class OpenAICompatibleBackend:
         endpoint: ``URL#MODEL``, such as ``http://localhost:8080/v1#minilm``.
         api_key: None reads ``OPENAI_API_KEY``; servers without keys ignore it.
         dimensions: sent with every request, for models that can shorten their vectors.
-        batch_size: texts in one request.
+        batch_size: texts in one request; some services take ten at most.
         timeout: seconds for one request, from the connection to the last byte of the answer.
         max_retries: retries after no answer or one of 408, 409, 429, 5xx.
         fingerprint: identifier of the vectors; None takes model and dimensions, and for the cache the server too.
@@ -137,11 +139,13 @@ class OpenAICompatibleBackend:
     def _post(self, batch: list[str]) -> bytes:
         import httpx
 
+        # OpenAI refuses a request with an empty text; local encoders read both as no word.
+        texts = [text or " " for text in batch]
         # base64 halves the answer and keeps all bits
-        body: dict[str, Any] = {"model": self.model, "input": batch, "encoding_format": "base64"}
+        body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "base64"}
         if self._dimensions is not None:
             body["dimensions"] = self._dimensions
-        outcome = "nothing"
+        outcome, check = "nothing", "URL, model and key (OPENAI_API_KEY)"
         for attempt in range(self._retries + 1):
             # Exponential backoff, unless the server states a time.
             wait = min(_LONGEST_WAIT, 0.5 * 2**attempt)
@@ -153,15 +157,17 @@ class OpenAICompatibleBackend:
                 if status == 200:
                     return content
                 outcome = f"HTTP {status}"
+                if status in (400, 413, 422):
+                    check = f"the model's limits: {len(batch)} texts a request (`batch_size`), the longest text"
                 # A wrong key or model does not improve with another attempt.
                 if status not in RETRIED:
                     break
-                wait = _retry_after(retry_after, wait)
+                asked = seconds_of(retry_after)
+                wait = wait if asked is None else min(_LONGEST_WAIT, asked)
             if attempt < self._retries:
                 time.sleep(wait)
         raise EncoderError(
-            f"{self.name} did not answer with embeddings: {outcome}. Check URL, model and key (OPENAI_API_KEY), "
-            "and the server's log.",
+            f"{self.name} did not answer with embeddings: {outcome}. Check {check}, and the server's log.",
             param="endpoint",
         )
 
@@ -276,9 +282,15 @@ def _digest(*parts: str | int | None) -> str:
     return "api:" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
-def _retry_after(given: str | None, default: float) -> float:
-    """Return the seconds of a Retry-After header, at most 30; ``default`` for a date or none."""
+def seconds_of(retry_after: str | None) -> float | None:
+    """Return the seconds from now of a Retry-After header, a number or an HTTP date; None for anything else."""
+    if retry_after is None:
+        return None
     try:
-        return min(_LONGEST_WAIT, max(0.0, float(given))) if given is not None else default
+        seconds = float(retry_after)
     except ValueError:
-        return default
+        try:
+            seconds = parsedate_to_datetime(retry_after).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None

@@ -292,7 +292,7 @@ def load_encoder(
         precision: ``"fp32"``, ``"bf16"``, or ``"auto"``: bf16 on a CPU with matrix units for it if the
             model has 1,000,000 weights and a startup check finds it close enough (cosine ≥ .9999), else fp32.
         device: ``"auto"`` takes the first available of cuda, mps and cpu.
-        batch_size: largest number of texts in a batch.
+        batch_size: largest number of texts in a batch, of a server in a request; some services take ten at most.
         cache: ``"default"`` (``$VECVEIL_CACHE`` or a folder under ``~/.cache``), a folder, or None.
             The cache contains clean vectors: as sensitive as the texts.
         show_progress: None shows a bar on a terminal only.

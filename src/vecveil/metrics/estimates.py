@@ -18,7 +18,14 @@ import scipy  # its submodules load when they are first used: scipy.stats takes 
 from scipy.special import ndtri
 
 from vecveil.errors import InvalidInputError
-from vecveil.validation import check_count, check_probability, check_same_length, check_seed
+from vecveil.validation import (
+    check_count,
+    check_groups,
+    check_probability,
+    check_same_length,
+    check_seed,
+    number_groups,
+)
 
 LEVEL = 0.95
 DRAWS = 2000
@@ -140,14 +147,14 @@ def _beta_interval(successes: float, trials: float, level: float) -> tuple[float
 
 
 def group_index(groups: Any, rows: int, *, owner: str) -> tuple[npt.NDArray[np.intp], int]:
-    """Return each row's group as 0..G-1, and G; None makes every row its own group."""
+    """Return each row's group as 0..G-1, and G; None makes every row its own group, as does a missing id its row."""
     if groups is None:
         return np.arange(rows), rows
-    given = np.asarray(groups)
-    if given.ndim != 1 or len(given) != rows:
-        raise InvalidInputError(f"{owner}: `groups` has shape {given.shape} for {rows} rows.", param="groups")
-    values, index = np.unique(given, return_inverse=True)
-    return index.reshape(-1), len(values)
+    if isinstance(groups, np.ndarray) and groups.dtype.kind in "iu" and groups.shape == (rows,):
+        values, index = np.unique(groups, return_inverse=True)
+        return index, len(values)
+    (index,) = number_groups(check_groups(groups, rows, owner=owner))
+    return index, int(index.max(initial=-1)) + 1
 
 
 def other_rows(groups: Any, rows: int, *, owner: str, seed: int = 0) -> npt.NDArray[np.intp] | None:
@@ -193,8 +200,13 @@ def _multinomial(rng: np.random.Generator, groups: int, size: int) -> npt.NDArra
     return rng.multinomial(groups, np.full(groups, 1.0 / groups), size=size)
 
 
-def bootstrap_interval(values: npt.NDArray[np.float64], value: float) -> tuple[float, float]:
-    """Return the percentile interval of bootstrapped ``values``, widened to hold ``value``."""
+def bootstrap_interval(values: npt.NDArray[np.float64], value: float, groups: int) -> tuple[float, float]:
+    """Return the percentile interval of the bootstrapped ``values`` of a share, widened to hold ``value``.
+
+    Where all draws agree up to rounding it is the exact binomial interval over the ``groups`` that were drawn.
+    """
+    if np.ptp(values) ** 2 <= _ROUNDING:
+        return _exact_interval(value, groups)
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(values, [tail, 1 - tail])
     return float(min(low, value)), float(max(high, value))
@@ -220,14 +232,15 @@ def cluster_bootstrap(
     count = len(below)
     if count == 0:
         raise InvalidInputError(f"{owner}: `denominator` is 0 in every row.", param="denominator")
-    if count == 1:
-        return 0.0, 1.0  # one group carries no information on the variance between groups
-    shares = above / below
-    if np.ptp(shares) == 0.0:
-        low, high = clopper_pearson(round(shares[0] * count), count)
-        return min(low, float(shares[0])), max(high, float(shares[0]))
     ratios = [(weights @ above) / (weights @ below) for weights in bootstrap_weights(count, seed=seed)]
-    return bootstrap_interval(np.concatenate(ratios), above.sum() / below.sum())
+    return bootstrap_interval(np.concatenate(ratios), float(above.sum() / below.sum()), count)
+
+
+def _exact_interval(share: float, groups: int) -> tuple[float, float]:
+    if groups == 1:  # one group carries no information on the variance between groups
+        return 0.0, 1.0
+    low, high = clopper_pearson(round(share * groups), groups)
+    return min(low, share), max(high, share)
 
 
 def cluster_normal(value: float, influence: npt.NDArray[np.float64], groups: Any = None) -> tuple[float, float]:
@@ -237,12 +250,10 @@ def cluster_normal(value: float, influence: npt.NDArray[np.float64], groups: Any
     """
     index, count = group_index(groups, len(influence), owner="cluster_normal")
     sums = np.bincount(index, weights=influence, minlength=count)
-    if count < 2:
-        return 0.0, 1.0
-    if not sums.any():  # no group differs from the others, so they give no variance
-        low, high = clopper_pearson(round(value * count), count)
-        return min(low, value), max(high, value)
-    half = NORMAL * math.sqrt(float(sums @ sums))
+    variance = float(sums @ sums)
+    if variance <= _ROUNDING:  # no group differs from the others, so they give no variance
+        return _exact_interval(value, count)
+    half = NORMAL * math.sqrt(variance)
     return max(0.0, value - half), min(1.0, value + half)
 
 

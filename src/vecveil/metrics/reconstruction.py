@@ -18,7 +18,6 @@ from vecveil.metrics.estimates import (
     Estimate,
     bootstrap_interval,
     bootstrap_weights,
-    clopper_pearson,
     group_index,
     other_rows,
     share_estimate,
@@ -80,18 +79,13 @@ def bleu_interval(statistics: Counts, index: npt.NDArray[np.intp], *, seed: int 
     One group gives [0, 1]; where all draws agree it is the exact binomial interval over the groups.
     """
     count = int(index.max()) + 1
-    if count == 1:
-        return 0.0, 1.0
     sums = np.zeros((count, statistics.shape[1]))
     np.add.at(sums, index, statistics)
     # BLEU is a function of summed counts, so a sample of groups is a weighted sum.
     blocks = bootstrap_weights(count, seed=seed)
     draws = np.array([bleu_of_statistics(row) for weights in blocks for row in weights @ sums])
     value = bleu_of_statistics(statistics.sum(axis=0))
-    if np.ptp(draws) == 0.0:
-        low, high = clopper_pearson(round(value * count), count)
-        return min(low, value), max(high, value)
-    return bootstrap_interval(draws, value)
+    return bootstrap_interval(draws, value, count)
 
 
 def bleu_statistics(references: Sequence[Sequence[str]], hypotheses: Sequence[str]) -> Counts:

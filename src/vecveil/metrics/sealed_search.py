@@ -20,7 +20,7 @@ from scipy.special import betaincinv, pdtr
 
 from vecveil.errors import InvalidInputError, wrong_shape
 from vecveil.metrics.estimates import NORMAL, Estimate
-from vecveil.metrics.utility import Sides, UtilityRelease, UtilityTask, rank_discounts, unit_rows
+from vecveil.metrics.utility import Sides, UtilityRelease, UtilityTask, check_own, rank_discounts, unit_rows
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings
 
@@ -227,7 +227,7 @@ class SealedSearchTask(UtilityTask):
     """Search by exact ranking of the protected candidates, in a collection of ``collection_size`` rows.
 
     Without judgements the figure is recall@10 of the exact neighbours, and documents stand in as queries, each
-    excluding itself. With ``queries`` (Q, n) and ``relevance`` (Q, D) it is nDCG@10.
+    excluding itself. With ``queries`` (Q, n), ``relevance`` (Q, D) and ``own``, as of a `RetrievalTask`, it is nDCG@10.
 
     Args:
         documents: (D, n) clean embeddings, a sample of the collection.
@@ -251,6 +251,7 @@ class SealedSearchTask(UtilityTask):
         collection_size: int,
         queries: Embeddings | None = None,
         relevance: Any = None,
+        own: Any = None,
         distractors: Embeddings | None = None,
         query_noise: bool = True,
         target: float = 0.99,
@@ -276,6 +277,7 @@ class SealedSearchTask(UtilityTask):
             queries = check_embeddings(queries, owner=owner, param="queries", dimension=dimension)
             self._gains, judged = _checked_gains(relevance, len(queries), rows, rng, most, owner)
             self.queries = queries[judged]
+            self._own = check_own(own, len(queries), rows, owner=owner)[judged]
         self.distractors = None
         if distractors is not None:
             self.distractors = check_embeddings(
@@ -416,6 +418,9 @@ class SealedSearchTask(UtilityTask):
             other = np.ones(own.shape, dtype=bool)
             other[np.arange(len(own)), self._own_rows] = False
             own = own[other].reshape(len(own), -1)
+        else:
+            copies = np.flatnonzero(self._own >= 0)
+            own[copies, self._own[copies]] = -2.0  # below every cosine
         return own, own if others is None else unit @ unit_rows(np.asarray(others, dtype=np.float32)).T
 
 

@@ -108,13 +108,18 @@ def spearman(x: Any, y: Any) -> Estimate:
 
 
 def _correlation(a: FloatArray, b: FloatArray, *, owner: str) -> float:
-    a, b = a - a.mean(), b - b.mean()
-    product = float(np.linalg.norm(a) * np.linalg.norm(b))
-    if product == 0.0:
+    # Rounding can leave [-1, 1], where Fisher's z is undefined.
+    return float(np.clip(_standardised(a, owner) @ _standardised(b, owner), -1.0, 1.0))
+
+
+def _standardised(values: FloatArray, owner: str) -> FloatArray:
+    mean = values.mean()
+    deviations: FloatArray = values - mean
+    norm = np.linalg.norm(deviations)
+    if norm <= _CONSTANT * len(values) * abs(mean):  # the mean is rounded: equal values may differ from it
         text = f"{owner}: `x` or `y` is constant, so that there is no correlation."
         raise InvalidInputError(text, code="E-INPUT-VALUES", param="x")
-    # Rounding can leave [-1, 1], where Fisher's z is undefined.
-    return float(np.clip(a @ b / product, -1.0, 1.0))
+    return deviations / norm
 
 
 def _checked_pairs(x: Any, y: Any, *, owner: str) -> tuple[FloatArray, FloatArray]:
@@ -126,6 +131,7 @@ def _checked_pairs(x: Any, y: Any, *, owner: str) -> tuple[FloatArray, FloatArra
     return a, b
 
 
+_CONSTANT = 1e-15  # deviations from the mean below this share of it are rounding errors
 _BLOCK = 4_000_000  # similarities held at once
 _SAME = 1e-6  # cosines closer than this count as equal
 
@@ -233,7 +239,11 @@ def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
         relevance: (Q, D) at least 0; an array or a SciPy sparse array.
     """
     k = check_count(k, owner="ndcg_of_scores", param="k")
-    s, gains = _checked_gains(scores, relevance, owner="ndcg_of_scores")
+    return _ndcg(*_checked_gains(scores, relevance, owner="ndcg_of_scores"), k)
+
+
+def _ndcg(s: FloatArray, gains: csr_array[Any], k: int) -> FloatArray:
+    """Return nDCG@k of each query; documents with the score -inf are not ranked."""
     values = np.full(len(s), np.nan)
     for query, row in enumerate(s):
         part = slice(gains.indptr[query], gains.indptr[query + 1])
@@ -246,12 +256,13 @@ def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
 
 
 def retrieval_ndcg(
-    queries: Embeddings, documents: Embeddings, relevance: Any, *, k: int = 10, seed: int = 0
+    queries: Embeddings, documents: Embeddings, relevance: Any, *, own: Any = None, k: int = 10, seed: int = 0
 ) -> Estimate:
     """Return mean nDCG@k of ranking ``documents``, (D, n), by cosine to ``queries``, (Q, n).
 
     n counts the queries with a relevant document, which the interval resamples. ``relevance`` is (Q, D) and at
-    least 0; a SciPy sparse array keeps memory small.
+    least 0; a SciPy sparse array keeps memory small. ``own``, (Q,), is the row of the document that each query is
+    itself, below 0 for none: the query's ranking leaves it out, as BEIR's evaluation does.
     """
     owner = "retrieval_ndcg"
     queries = unit_rows(check_embeddings(queries, owner=owner, param="queries", min_rows=1))
@@ -263,14 +274,29 @@ def retrieval_ndcg(
         text = f"{owner}: the shapes differ: `relevance` {shapes}."
         raise InvalidInputError(text, code="E-INPUT-SHAPE", param="relevance")
     # Blocks of queries: the Q × D cosines are never held at once.
+    own = check_own(own, len(queries), len(documents), owner=owner)
+    k = check_count(k, owner=owner, param="k")
     step = max(1, _BLOCK // len(documents))
-    starts = range(0, len(queries), step)
-    values = [ndcg_of_scores(queries[i : i + step] @ documents.T, gains[i : i + step], k=k) for i in starts]
+    values = []
+    for i in range(0, len(queries), step):
+        scores, block = _checked_gains(queries[i : i + step] @ documents.T, gains[i : i + step], owner=owner)
+        copies = np.flatnonzero(own[i : i + step] >= 0)
+        scores[copies, own[i + copies]] = -np.inf
+        values.append(_ndcg(scores, block, k))
     relevant = np.concatenate(values)
     relevant = relevant[np.isfinite(relevant)]
     if relevant.size == 0:
         raise InvalidInputError(f"{owner}: `relevance` names no relevant document.", param="relevance")
     return share_estimate(f"nDCG@{k}", relevant, seed=seed)
+
+
+def check_own(value: Any, queries: int, documents: int, *, owner: str) -> npt.NDArray[np.intp]:
+    """Return the row of each query's own document, below 0 for none; None means that no query is a document."""
+    own = np.full(queries, -1) if value is None else np.asarray(value)
+    if own.shape != (queries,) or own.dtype.kind not in "iu" or (own >= documents).any():
+        text = f"{owner}: `own` takes the row of a document, or -1, for each of {queries} queries."
+        raise InvalidInputError(text, param="own")
+    return own.astype(np.intp)
 
 
 def _checked_gains(scores: Any, relevance: Any, *, owner: str) -> tuple[FloatArray, csr_array[Any]]:
@@ -293,7 +319,7 @@ def _dcg(row: FloatArray, gain: FloatArray, documents: npt.NDArray[Any], k: int)
     total = 0.0
     discounts = rank_discounts(k)
     for g, score in zip(gain, row[documents], strict=True):
-        if score >= kth and g > 0:
+        if score >= kth and score > -np.inf and g > 0:
             # Tied documents share the discounts of the ranks that they occupy together.
             first = int((row > score).sum())
             tied = int((row == score).sum())
@@ -404,7 +430,7 @@ def macro_f1(truth: Any, answer: Any, *, groups: Any = None, guess: Any = None, 
         # Classes that only the answers hold do not count against the guess.
         chance = float(_mean_f1(h[0], s[0], s[0] > 0))
     values = [_mean_f1(weights @ hits, weights @ sizes, present) for weights in bootstrap_weights(count, seed=seed)]
-    ends = bootstrap_interval(np.concatenate(values), value)
+    ends = bootstrap_interval(np.concatenate(values), value, count)
     return Estimate("macro-F1", value, *ends, rows, chance)
 
 
@@ -636,30 +662,33 @@ class NeighbourTask(UtilityTask):
 class RetrievalTask(UtilityTask):
     """nDCG@10 of documents, (D, n), ranked by cosine to queries, (Q, n).
 
-    ``relevance``, (Q, D), holds non-negative judgements, dense or SciPy sparse.
+    ``relevance``, (Q, D), holds non-negative judgements, dense or SciPy sparse. ``own`` is as in `retrieval_ndcg`.
     """
 
     key = "retrieval"
     label = "Retrieval: nDCG@10"
     sides = ("both", "documents")
 
-    def __init__(self, queries: Embeddings, documents: Embeddings, relevance: Any, *, k: int = 10) -> None:
+    def __init__(
+        self, queries: Embeddings, documents: Embeddings, relevance: Any, *, own: Any = None, k: int = 10
+    ) -> None:
         owner = "RetrievalTask"
         self.documents = check_embeddings(documents, owner=owner, param="documents", min_rows=2)
         dimension = self.documents.shape[1]
         self.queries = check_embeddings(queries, owner=owner, param="queries", dimension=dimension, min_rows=1)
         # `retrieval_ndcg` checks it against both shapes.
         self.relevance = relevance
+        self.own = check_own(own, len(self.queries), len(self.documents), owner=owner)
         self.k = k
 
     def clean(self) -> Estimate:
         """Return nDCG@k with clean queries and documents."""
-        return retrieval_ndcg(self.queries, self.documents, self.relevance, k=self.k)
+        return retrieval_ndcg(self.queries, self.documents, self.relevance, own=self.own, k=self.k)
 
     def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
         """Return nDCG@k; with ``documents``, queries go through the deterministic map alone."""
         queries = release(self.queries, rng if sides == "both" else None)
-        return retrieval_ndcg(queries, release(self.documents, rng), self.relevance, k=self.k)
+        return retrieval_ndcg(queries, release(self.documents, rng), self.relevance, own=self.own, k=self.k)
 
 
 class _LabelledRows(NamedTuple):

@@ -18,7 +18,7 @@ from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.mechanisms import Before
 from vecveil.sensitivity.subspace import Moments
 from vecveil.types import Embeddings, Groups, TokenLabels
-from vecveil.validation import check_embeddings
+from vecveil.validation import check_embeddings, check_groups, number_groups
 
 MIN_PAIRS = LEAST_TEXTS
 MIN_CLASS = 10
@@ -187,8 +187,8 @@ def varied(labels: TokenLabels) -> npt.NDArray[np.bool_]:
 
 
 def joined_groups(near: Groups, ids: Sequence[Any]) -> Groups:
-    """Return groups that join the rows with an equal number in ``near`` or an equal id."""
-    own = np.unique([str(each) for each in ids], return_inverse=True)[1].reshape(-1)
+    """Return groups that join the rows with an equal number in ``near`` or an equal id; None joins nothing."""
+    (own,) = number_groups([None if each is None else str(each) for each in ids])
     rows = len(own)
     graph = coo_array((np.ones(rows), (near, rows + own)), shape=(2 * rows, 2 * rows))
     joined: Groups = connected_components(graph, directed=False)[1][near]
@@ -276,14 +276,7 @@ def _check_words(value: Any, rows: int, labels: Any, background: Embeddings | No
 
 
 def _check_groups(value: Any, rows: int) -> Groups:
-    groups = np.asarray(value)
-    if groups.shape != (rows,) or groups.dtype.kind not in "iuUS":
-        raise InvalidInputError(
-            f"`groups` takes one integer or string for each of {rows} rows; this array has dtype {groups.dtype} and "
-            f"shape {groups.shape}.",
-            param="groups",
-        )
-    return groups
+    return number_groups(check_groups(value, rows, owner="fit_pairs"))[0]
 
 
 def _with_classes(

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,7 @@ from vecveil.concepts.matching import canonical
 from vecveil.concepts.pairs import LISTED_TEXTS, WordMarks, mark_words, within_window
 from vecveil.encoders import load_encoder
 from vecveil.encoders.text_encoder import EncoderInfo
-from vecveil.errors import CalibrationError, InvalidInputError, out_of_range, unknown_name
+from vecveil.errors import CalibrationError, FitWarning, InvalidInputError, out_of_range, unknown_name
 from vecveil.mechanisms import OPEN_RANGE, Mechanism, Step
 from vecveil.metrics import NeighbourTask, SealedSearchTask, SimilarityTask, UtilityTask
 from vecveil.protector.data import MIN_PAIRS, Data, joined_groups, sample
@@ -43,7 +44,7 @@ from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import near_duplicate_groups
 from vecveil.textcrafter import contains_pii
 from vecveil.types import Embeddings, Groups, Texts, TokenLabels
-from vecveil.validation import check_count, check_same_length, check_seed, check_texts
+from vecveil.validation import check_count, check_groups, check_seed, check_texts
 
 MAX_PAIRS = MAX_BACKGROUND = 20_000
 LABELLED_TEXTS = 40_000
@@ -136,7 +137,7 @@ def fit(
     own = {name: keywords.pop(name) for name in TextOptions.__dataclass_fields__ if name in keywords}
     settings = FitOptions.of("fit", {**keywords, "encoder": encoder, "concept_name": concept.name})
     learnt = read_texts(texts, concept, groups, TextOptions(**own), settings)
-    return learnt.with_stage(fit_data(learnt.data, learnt.options, learnt.findings))
+    return _warned(learnt.with_stage(fit_data(learnt.data, learnt.options, learnt.findings)))
 
 
 def fit_pairs(
@@ -204,7 +205,7 @@ def fit_pairs(
     settings = FitOptions.of("fit_pairs", options)
     data = Data.of_pairs(positive, negative, token_labels, background, groups, words)
     settings.check_size(len(data.positive))
-    return fit_data(data, settings)
+    return _warned(fit_data(data, settings))
 
 
 def fit_labels(
@@ -236,7 +237,14 @@ def fit_labels(
     settings = FitOptions.of("fit_labels", options)
     data = Data.of_labels(X, labels, background, groups)
     settings.check_size(len(data.positive))
-    return fit_data(data, settings)
+    return _warned(fit_data(data, settings))
+
+
+def _warned(protector: Protector) -> Protector:
+    """Return ``protector``, after a Python warning for each warning of its report."""
+    for sentence in protector.report["warnings"]:
+        warnings.warn(sentence, FitWarning, stacklevel=3)
+    return protector
 
 
 def fit_data(data: Data, options: FitOptions, findings: Mapping[str, Any] | None = None) -> Protector:
@@ -277,17 +285,17 @@ def fit_data(data: Data, options: FitOptions, findings: Mapping[str, Any] | None
     protector = _with_ranges(protector, own, options.seed)
     equal = 0 if kept is None else len(whole.positive) - len(kept)
     report = _report(protector, data, options, candidate, task, own, equal) | dict(findings or {})
-    warnings = [*(findings or {}).get("warnings", []), *candidate.findings.get("warnings", [])]
+    sentences = [*(findings or {}).get("warnings", []), *candidate.findings.get("warnings", [])]
     if equal:
-        warnings.insert(0, f"{equal} of {len(whole.positive)} pairs were left out: their two vectors are equal.")
+        sentences.insert(0, f"{equal} of {len(whole.positive)} pairs were left out: their two vectors are equal.")
     # A text stage removes words before any vector is made: its own figures say what that leaves.
     target = None if options.scale is None else options.scale.utility_target
     if options.sealed is not None and target is not None and data.originals is None:
         leak = _little_protection(protector, data, candidate, options, noise)
         if leak is not None:
             report["accepted_leak"], sentence = leak
-            warnings.insert(0, sentence)
-    report["warnings"] = [*warnings, *_word_warnings(data), *mechanism.weakness(data.moments.rms_norm)]
+            sentences.insert(0, sentence)
+    report["warnings"] = [*sentences, *_word_warnings(data), *mechanism.weakness(data.moments.rms_norm)]
     return replace(protector, report=report | {"seconds": time.perf_counter() - started})
 
 
@@ -418,9 +426,9 @@ def read_texts(
     preserve = _check_preserve(getattr(options.own, "preserve", None), len(texts))
     group_of: dict[str, Any] | None = None
     if groups is not None:
-        check_same_length("fit", groups=list(groups), texts=texts)
+        ids = check_groups(groups, len(texts), owner="fit")
         # A text that stands in two groups joins them, also where its copies differ in composition or spaces.
-        joined = joined_groups(np.unique([canonical(text) for text in texts], return_inverse=True)[1], list(groups))
+        joined = joined_groups(np.unique([canonical(text) for text in texts], return_inverse=True)[1], ids)
         group_of = dict(zip(texts, joined.tolist(), strict=True))
     labelled = concept.labels is not None or concept.labels_column is not None
     if labelled:

@@ -198,7 +198,8 @@ class FitOptions:
         judged: dict[str, Any] = {}
         if isinstance(self.utility, RetrievalTask):
             documents = self.utility.documents
-            judged = {"queries": self.utility.queries, "relevance": self.utility.relevance}
+            task = self.utility
+            judged = {"queries": task.queries, "relevance": task.relevance, "own": task.own}
             if len(documents) < min(OWN_TAIL, size):
                 distractors = own[:SEALED_ROWS]
         elif self.owner == "fit_pairs" and data.background is not None and len(data.positive) < OWN_TAIL:

@@ -45,6 +45,7 @@ from vecveil.validation import (
     check_embeddings,
     check_exact,
     check_same_length,
+    check_sequence,
     check_texts,
     check_unmasked,
 )
@@ -173,6 +174,7 @@ class Sealer:
                 param="ids",
             )
         if texts is not None:
+            texts = check_sequence(texts, "a sequence of strings", owner=owner, param="texts")
             check_texts([text for text in texts if text is not None], owner=owner, min_rows=0)
         bodies = encode_vectors(X, self._precision, owner=owner)
         payload = texts is not None or metadata is not None

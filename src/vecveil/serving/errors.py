@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from vecveil.encoders.openai_compatible import seconds_of
 from vecveil.errors import EncoderError, IncompatibleError, KeyFileError, LedgerCapError, LedgerError, VecveilError
 
 INVALID = "invalid_request_error"
@@ -163,8 +164,6 @@ def _upstream_code(content: bytes) -> str | None:
 
 
 def _seconds(retry_after: str | None) -> float:
-    try:
-        # Bounded: the header comes from the upstream and reaches the client.
-        return min(3600.0, max(0.0, float(retry_after or 1.0)))
-    except ValueError:  # RFC 9110 also allows a date
-        return 1.0
+    seconds = seconds_of(retry_after)
+    # Bounded: the header comes from the upstream and reaches the client.
+    return 1.0 if seconds is None else min(3600.0, seconds)

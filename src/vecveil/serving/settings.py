@@ -63,6 +63,7 @@ class UpstreamSettings:
         connections: size of the connection pool.
         dimensions: value sent with every request, for models that can shorten their vectors.
         encoding_format: base64 is smaller and exact.
+        batch_size: texts in one request; some services take ten at most.
         max_response_bytes: limit of an answer's size.
     """
 
@@ -74,13 +75,14 @@ class UpstreamSettings:
     connections: int = 100
     dimensions: int | None = None
     encoding_format: Literal["base64", "float"] = "base64"
+    batch_size: int = 2048
     max_response_bytes: int = 64 * 2**20
 
     def __post_init__(self) -> None:
         owner = "upstream"
         for param in ("timeout", "connect_timeout"):
             check_positive(getattr(self, param), owner=owner, param=param)
-        for param in ("connections", "max_response_bytes"):
+        for param in ("connections", "batch_size", "max_response_bytes"):
             check_count(getattr(self, param), owner=owner, param=param)
         check_count(self.retries, owner=owner, param="retries", minimum=0, maximum=10)
         if self.dimensions is not None:

@@ -417,6 +417,15 @@ class HttpUpstream:
         return f"HttpUpstream({self.name!r})"
 
     async def embed(self, texts: Sequence[str], **asked: Unpack[Asked]) -> Encoded:
+        size = self._settings.batch_size
+        first = await self._embed_batch(texts[:size], asked["dimension"], asked)
+        dimension = first.vectors.shape[1]
+        parts = [first]
+        for start in range(size, len(texts), size):
+            parts.append(await self._embed_batch(texts[start : start + size], dimension, asked))
+        return Encoded(np.concatenate([part.vectors for part in parts]), sum(part.tokens for part in parts))
+
+    async def _embed_batch(self, texts: Sequence[str], dimension: int | None, asked: Asked) -> Encoded:
         content: dict[str, Any] = {"model": self._model or asked["model"], "input": list(texts)}
         if self.encoding_format == "base64":
             content["encoding_format"] = "base64"
@@ -430,7 +439,7 @@ class HttpUpstream:
             forwarded = {name: value for name, value in given if value and value.isascii()}
         answer = await self._post(body, forwarded)
         # On a thread: decoding many vectors would block the event loop.
-        parse = partial(parse_embeddings, rows=len(texts), dimension=asked["dimension"], owner="upstream")
+        parse = partial(parse_embeddings, rows=len(texts), dimension=dimension, owner="upstream")
         return Encoded(await asyncio.to_thread(parse, answer), _tokens(answer))
 
     async def aclose(self) -> None:

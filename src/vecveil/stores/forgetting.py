@@ -391,7 +391,7 @@ def _spelt(ids: Iterable[str]) -> Iterator[tuple[bytes, str]]:
 
 
 def _by_key(ids: Iterable[str], owner: str = _OWNER) -> dict[bytes, str]:
-    names = list(check_texts(list(ids), owner=owner, param="ids", min_rows=0))
+    names = list(check_texts(ids, owner=owner, param="ids", min_rows=0))
     return dict(zip(_keys(names), names, strict=True))
 
 

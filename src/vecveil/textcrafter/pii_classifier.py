@@ -19,7 +19,7 @@ from vecveil.metrics.estimates import Estimate, cluster_bootstrap, share_interva
 from vecveil.metrics.leakage import auc
 from vecveil.metrics.utility import macro_f1
 from vecveil.types import Embeddings, Texts, Vector
-from vecveil.validation import check_embeddings, check_positive, check_seed, check_texts
+from vecveil.validation import check_embeddings, check_groups, check_positive, check_seed, check_texts, number_groups
 
 Array = npt.NDArray[Any]
 
@@ -269,45 +269,21 @@ def balanced_rows(positive: int, plain: int, rng: np.random.Generator) -> tuple[
     return chosen[0].astype(np.int64), chosen[1].astype(np.int64)
 
 
-def check_groups(groups: Any, rows: int, *, owner: str, param: str) -> npt.NDArray[Any]:
-    """Return ``groups`` as an array of integers or strings, one for each row."""
-    array = np.asarray(groups)
-    if array.shape != (rows,) or array.dtype.kind not in "iuU":
-        raise InvalidInputError(
-            f"{owner}: {param} needs an integer or a string for each of the {rows} rows.", param=param
-        )
-    return array
-
-
 def row_groups(groups_positive: Any, groups_plain: Any, positive: int, plain: int, *, owner: str) -> Indices:
     """Return each row's group as a number, positives first; rows without given groups are groups."""
     given = [
-        None if groups is None else check_groups(groups, rows, owner=owner, param=param)
+        [None] * rows if groups is None else check_groups(groups, rows, owner=owner, param=param)
         for param, groups, rows in (
             ("groups_positive", groups_positive, positive),
             ("groups_plain", groups_plain, plain),
         )
     ]
-    known = [array for array in given if array is not None]
-    if len({array.dtype.kind == "U" for array in known}) > 1:  # NumPy would turn 1 into "1"
+    if len({isinstance(name, str) for ids in given for name in ids if name is not None}) > 1:  # 1 and "1" would differ
         raise InvalidInputError(
             "groups_positive and groups_plain must both be integers or both be strings: a name in both is one group.",
             param="groups_plain",
         )
-    numbers, count = np.empty(0, dtype=np.int64), 0
-    # Numbered together: a name in both arguments is one group.
-    if known:
-        values, numbers = np.unique(np.concatenate(known), return_inverse=True)
-        numbers, count = numbers.reshape(-1), len(values)
-    result, start = [], 0
-    for array, rows in zip(given, (positive, plain), strict=True):
-        if array is None:
-            result.append(np.arange(count, count + rows))
-            count += rows
-        else:
-            result.append(numbers[start : start + rows])
-            start += rows
-    return np.concatenate(result).astype(np.int64)
+    return np.concatenate(number_groups(*given)).astype(np.int64)
 
 
 def split_by_group(

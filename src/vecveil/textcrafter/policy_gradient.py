@@ -18,10 +18,11 @@ from vecveil.errors import InvalidInputError, optional_import
 from vecveil.mechanisms.textcrafter import REDRAWS, PolicyWeights, degenerate_below
 from vecveil.records.reading import Conflict, Count, Finite, Record
 from vecveil.runtime import Batches, resolve_device
-from vecveil.textcrafter.pii_classifier import PiiClassifier, check_groups
+from vecveil.textcrafter.pii_classifier import PiiClassifier
 from vecveil.textcrafter.reward import Reward, RewardTerms, target_centroids
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings
+from vecveil.validation import check_groups, number_groups
 
 with optional_import("Training a policy", "torch", "textcrafter"):
     import torch
@@ -296,13 +297,12 @@ def group_numbers(groups: Any, rows: int, *, owner: str) -> Indices | None:
     """Return each row's group as a number from 0 on; None without groups."""
     if groups is None:
         return None
-    given = check_groups(groups, rows, owner=owner, param="groups")
-    values, numbers = np.unique(given, return_inverse=True)
-    if len(values) < 2:
+    (numbers,) = number_groups(check_groups(groups, rows, owner=owner))
+    if numbers.max() == 0:
         raise InvalidInputError(
             "groups contains one group. One is held out whole, and the policy learns from the others.", param="groups"
         )
-    return numbers.reshape(-1).astype(np.int64)
+    return numbers.astype(np.int64)
 
 
 def hold_out(rows: int, groups: Indices | None, generator: torch.Generator) -> tuple[Indices, Indices]:

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import vecveil
 from harness.errors import raises
-from vecveil.attacks import FAMILIES, LinearAttack
+from vecveil.attacks import FAMILIES, LinearAttack, text_groups
 from vecveil.auditing import AuditResult
+from vecveil.auditing.audit import check_options
+from vecveil.auditing.case import make_case
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.metrics import SimilarityTask
 from vecveil.records.audit import AuditRecord
@@ -460,6 +463,22 @@ def test_criteria_of_anonymity_by_text_and_by_subject(
     criterion["figures"][0]["attack"] = "nothing"
     with raises("E-INPUT"):
         AuditRecord.read(old, owner="test")
+
+
+@pytest.mark.parametrize("missing", [None, "", float("nan"), pd.NA])
+def test_a_text_without_an_id_is_of_no_group_and_no_subject(missing: Any) -> None:
+    texts = notes(300, 2)
+    ids = [missing if i % 3 else i // 6 for i in range(300)]
+    matches = CONCEPT.find(texts)
+    alone, given, subjects = (
+        make_case(matches, check_options(texts, {name: value}, owner="test"), embeddings=None, encode=None)
+        for name, value in (("groups", range(300)), ("groups", ids), ("subjects", ids))
+    )
+    pairs = text_groups(texts, [i // 6 if i % 3 == 0 else -i for i in range(300)])
+    assert given.groups.tolist() == subjects.groups.tolist() == pairs.tolist()
+    assert alone.groups.max() > given.groups.max()
+    assert subjects.subjects is not None
+    assert (subjects.subjects >= 0).tolist() == [i % 3 == 0 for i in range(300)]
 
 
 def test_groups_and_subjects_exclude_each_other(protector: vecveil.Protector) -> None:

@@ -106,6 +106,24 @@ def test_only_asked_types_are_found_and_objects_are_taken(folder: Path) -> None:
     json.dumps(concept.describe())
 
 
+@pytest.mark.parametrize(
+    ("labels", "types"),
+    [
+        (["O", "DRUG-NAME", "DRUG-NAME", "CITY-NAME"], ["DRUG-NAME", "CITY-NAME"]),
+        (["O", "B-DRUG-NAME", "I-DRUG-NAME", "S-CITY-NAME"], ["DRUG-NAME", "CITY-NAME"]),
+        (["O", "B-DRUG", "E-DRUG", "S-E-MAIL"], ["DRUG", "E-MAIL"]),
+        (["O", "E-MAIL", "E-MAIL", "S-CORP"], ["E-MAIL", "S-CORP"]),
+    ],
+)
+def test_types_with_a_hyphen_are_found(folder: Path, labels: list[str], types: list[str]) -> None:
+    pipeline = transformers.pipeline("token-classification", model=str(folder))
+    pipeline.model.config.id2label = dict(enumerate(labels))
+    for kind, word in zip(types, ("codeine", "paris"), strict=True):
+        detector = HuggingFaceDetector([kind], model=pipeline)
+        found = {word for word, label in parts(detector, "he took codeine and slept in paris") if label == kind}
+        assert found == {word}
+
+
 def test_a_tag_inside_a_word_takes_the_whole_word(folder: Path) -> None:
     detector = HuggingFaceDetector(["DRUG"], model=folder)
     assert parts(detector, "took code") == [("code", "DRUG")]

@@ -13,6 +13,7 @@ import pytest
 
 from harness.errors import raises
 from vecveil.concepts import Concept, PresidioDetector
+from vecveil.concepts.concept import concept_from_record, concept_record
 from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.protector.methods.text_level import StageOptions
 
@@ -156,7 +157,45 @@ def test_types_as_the_detector_of_a_text_stage() -> None:
     assert stage.build([], [], 0).rewrite(["write to ann@example.com now"]) == ["write to now"]
 
 
-@pytest.mark.parametrize("options", [{"model": 5}, {"language": "xx-none"}, {"min_score": 2}])
+NATIONAL = "Ring 22 24 90 90 i dag."
+
+
+def test_national_phone_numbers_are_those_of_the_regions(tmp_path: Path) -> None:
+    file = tmp_path / "concept.yaml"
+    file.write_text('name: phone\nentities: {types: [PHONE_NUMBER], regions: ["NO"]}\n')
+    concept = Concept.from_file(file)
+    assert [NATIONAL[s.start : s.end] for s in concept.detect([NATIONAL])[0]] == ["22 24 90 90"]
+    again = concept_from_record(json.loads(json.dumps(concept_record(concept, owner="test"))))
+    assert again.detect([NATIONAL]) == concept.detect([NATIONAL])
+    usual = Concept.from_entities("phone", ["PHONE_NUMBER"])
+    assert usual.detect([NATIONAL]) == [[]]
+    assert "regions" not in json.dumps(usual.describe())
+    file.write_text("name: phone\nentities: {types: [PHONE_NUMBER], regions: [NO]}\n")  # YAML reads false
+    with raises("E-INPUT", "regions"):
+        Concept.from_file(file)
+
+
+def test_regions_of_a_model_are_saved(tmp_path: Path) -> None:
+    concept = Concept.from_entities("who", ["PERSON", "PHONE_NUMBER"], model=ruler(tmp_path), regions=["NO"])
+    again = concept_from_record(json.loads(json.dumps(concept_record(concept, owner="test"))))
+    text = f"Jane Doe: {NATIONAL}"
+    assert [s.label for s in again.detect([text])[0]] == [s.label for s in concept.detect([text])[0]]
+    assert [s.label for s in concept.detect([text])[0]] == ["PERSON", "PHONE_NUMBER"]
+
+
+def test_a_text_over_a_million_characters_is_read_or_its_row_named(tmp_path: Path) -> None:
+    text = "nothing here. " * 72_000 + "mail jane@example.com"
+    found = PresidioDetector(["EMAIL_ADDRESS"]).detect(["short", text])
+    assert [[text[s.start : s.end] for s in spans] for spans in found] == [[], ["jane@example.com"]]
+    with raises("E-INPUT", "texts") as caught:
+        PresidioDetector(["EMAIL_ADDRESS"], model=ruler(tmp_path)).detect(["short", text])
+    assert "row 1" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"model": 5}, {"language": "xx-none"}, {"min_score": 2}, {"regions": ["CH"]}, {"regions": "CH"}, {"regions": []}],
+)
 def test_refused_options(options: dict[str, Any]) -> None:
     with raises("E-INPUT", next(iter(options))):
         PresidioDetector(["EMAIL_ADDRESS"], **options)

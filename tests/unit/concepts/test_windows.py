@@ -13,6 +13,7 @@ from harness.small_attacks import small_audits
 from vecveil.concepts import Concept
 from vecveil.concepts.pairs import within_window
 from vecveil.encoders import TextEncoder, load_encoder
+from vecveil.errors import FitWarning
 
 DRUG = Concept.from_terms("drug", ["ibuprofen", "vitamin D"])
 FILLER = "The visitor came back and said that the garden was fine. "
@@ -73,8 +74,11 @@ def test_windows_hold_the_text_and_every_term_that_fits(most: int) -> None:
 
 def test_a_concept_beyond_the_window_is_no_pair(minilm: TextEncoder) -> None:
     fit = {"method": "laplace", "noise_to_signal": 0.5, "seed": 0, "show_progress": False}
-    protector = vecveil.fit([*LONG, *SHORT, *PLAIN], DRUG, minilm, **fit)
+    with pytest.warns(FitWarning) as caught:
+        protector = vecveil.fit([*LONG, *SHORT, *PLAIN], DRUG, minilm, **fit)
     report = protector.report
+    assert [str(each.message) for each in caught] == report["warnings"]
+    assert {each.filename for each in caught} == {__file__}
     assert (report["pairs"], report["texts"]["with_concept"], report["background"]) == (80, 80, 100)
     assert report["long_texts"] == {"texts": 40, "of": 180, "beyond": 40, "split": False, "windows": 180}
     assert "40" in report["warnings"][0]
@@ -103,7 +107,10 @@ def test_pairs_of_equal_vectors_are_left_out(method: str) -> None:
     Y = X + rng.normal(size=X.shape).astype(np.float32)
     Y[::3] = X[::3] * np.float32(1 + 1e-7)
     given = {"method": method, "noise_to_signal": 0.5, "seed": 0, "background": X}
-    protector = vecveil.fit_pairs(X, Y, labels, groups=np.arange(90), **given)
+    with pytest.warns(FitWarning, match="30 of 90") as caught:
+        protector = vecveil.fit_pairs(X, Y, labels, groups=np.arange(90), **given)
+    assert [str(each.message) for each in caught] == protector.report["warnings"]
+    assert {each.filename for each in caught} == {__file__}
     assert (protector.report["pairs"], protector.report["equal_pairs"]) == (60, 30)
     assert "30 of 90" in protector.report["warnings"][0]
     kept = np.arange(90) % 3 > 0

@@ -6,6 +6,9 @@ import asyncio
 import base64
 import gzip
 import json
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,11 +18,13 @@ import pytest
 from harness.errors import raises
 from harness.http_encoder import Answer, answer_with, embedding_server, hashed_vectors
 from harness.serving import Misbehaving
+from vecveil.cli.options import Assignment
 from vecveil.encoders import load_encoder, openai_compatible
 from vecveil.encoders.openai_compatible import parse_embeddings
 from vecveil.errors import EncoderError
 from vecveil.serving import UpstreamSettings
-from vecveil.serving.upstreams import HttpUpstream
+from vecveil.serving.errors import upstream_refusal
+from vecveil.serving.upstreams import Encoded, HttpUpstream
 
 CANARY = "zebra-7731"
 TEXTS = [f"text {i}" for i in range(7)]
@@ -30,7 +35,7 @@ JSON = {"Content-Type": "application/json"}
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     asked: list[float] = []
     # the module's own name: threads that other tests left behind sleep too
-    monkeypatch.setattr(openai_compatible, "time", SimpleNamespace(sleep=asked.append))
+    monkeypatch.setattr(openai_compatible, "time", SimpleNamespace(sleep=asked.append, time=time.time))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     return asked
 
@@ -87,6 +92,63 @@ def test_a_server_that_is_busy_is_asked_again(waits: list[float]) -> None:
         load_encoder(f"{url}#small", cache=None).encode(["a"])
     assert len(seen) == 3
     assert waits == [0.5, 7.0]
+
+
+def test_a_server_may_name_the_date_to_wait_for(waits: list[float]) -> None:
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
+    late = format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True)
+    headers = [soon, late, "Mon, 01 Jan 2001 00:00:00 GMT", "tomorrow"]
+
+    def answer(request: dict, number: int) -> Answer:
+        if number < 4:
+            return 429, {"Retry-After": headers[number]}, b""
+        return answer_with(hashed_vectors(request["input"]), request)
+
+    with embedding_server(answer) as (url, _):
+        load_encoder(f"{url}#small", cache=None).encode(["a"])
+    assert 0.5 < waits[0] <= 20.0
+    assert waits[1:] == [30.0, 0.0, 4.0]
+    assert upstream_refusal(429, b"", late).retry_after == 3600.0
+    assert upstream_refusal(429, b"", "tomorrow").retry_after == 1.0
+
+
+def test_an_empty_text_among_others_does_not_stop_the_run() -> None:
+    def answer(request: dict, number: int) -> Answer:
+        if "" in request["input"]:  # as OpenAI answers
+            return 400, {}, b"{}"
+        return answer_with(hashed_vectors(request["input"]), request)
+
+    with embedding_server(answer) as (url, _):
+        found = load_encoder(f"{url}#small", cache=None).encode(["a", "", "b"])
+    assert np.array_equal(found, hashed_vectors(["a", " ", "b"]))
+
+
+async def embedded(url: str, texts: list[str]) -> Encoded:
+    upstream = HttpUpstream(url, "small", UpstreamSettings(batch_size=10))
+    try:
+        return await upstream.embed(texts, model="small", dimension=None, headers={})
+    finally:
+        await upstream.aclose()
+
+
+def test_a_service_that_takes_ten_texts_a_request() -> None:
+    def answer(request: dict, number: int) -> Answer:
+        if len(request["input"]) > 10:
+            return 400, {}, CANARY.encode()
+        return answer_with(hashed_vectors(request["input"]), request)
+
+    texts = [f"text {i}" for i in range(25)]
+    with embedding_server(answer) as (url, seen):
+        with raises("E-ENCODER", "endpoint") as caught:
+            load_encoder(f"{url}#small", cache=None).encode(texts)
+        assert "`batch_size`" in str(caught.value)
+        assert CANARY not in str(caught.value)
+        name, size = Assignment().convert("batch_size=10", None, None)
+        assert len(load_encoder(f"{url}#small", cache=None, **{name: size}).encode(texts)) == 25
+        before = len(seen)
+        found = asyncio.run(embedded(url, texts))
+    assert np.array_equal(found.vectors, hashed_vectors(texts))
+    assert [len(request["input"]) for request in seen[before:]] == [10, 10, 5]
 
 
 def test_a_key_that_is_refused_is_not_tried_again() -> None:

@@ -5,6 +5,7 @@ import pytest
 from sklearn.metrics import f1_score
 
 from harness.errors import raises
+from vecveil.metrics.estimates import clopper_pearson
 from vecveil.metrics.utility import classification, macro_f1
 
 
@@ -61,3 +62,10 @@ def test_missing_scikit_learn_is_named(monkeypatch):
     X, classes = _blobs(0)
     with raises("E-MISSING-DEPENDENCY"):
         classification(X, classes, X, classes)
+
+
+def test_a_macro_f1_that_no_draw_changes_takes_the_exact_interval():
+    truth = np.tile([0, 1], 10)
+    right = macro_f1(truth, truth)
+    assert (right.low, right.high) == pytest.approx(clopper_pearson(20, 20))
+    assert macro_f1(truth, truth, groups=np.zeros(20)).low == 0.0

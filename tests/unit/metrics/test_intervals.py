@@ -69,6 +69,16 @@ def test_all_or_nothing_takes_the_exact_interval_instead_of_width_zero(hit, expe
     assert cluster_bootstrap(np.full(8, hit), np.ones(8)) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("share", [0.1, 1 / 3, 0.7])
+def test_shares_that_differ_by_rounding_take_the_exact_interval(share):
+    held = np.arange(1.0, 31.0)
+    assert np.ptp(share * held / held) > 0  # the control: rounding tells them apart
+    low, high = cluster_bootstrap(share * held, held)
+    assert (low, high) == pytest.approx(clopper_pearson(round(30 * share), 30))
+    influence = np.repeat(share, 30) - np.sum(np.full(30, share)) / 30
+    assert cluster_normal(share, influence + 1e-17) == (low, high)
+
+
 def test_one_group_says_nothing():
     assert cluster_bootstrap(np.ones(5), np.ones(5), np.zeros(5)) == (0.0, 1.0)
     assert cluster_normal(0.7, np.array([0.1, -0.1]), np.zeros(2)) == (0.0, 1.0)

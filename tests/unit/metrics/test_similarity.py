@@ -45,3 +45,12 @@ def test_bad_input_is_refused(function, x, y, code):
 def test_cosines_of_two_dimensions_are_refused():
     with raises("E-INPUT", "right"):
         pair_cosines(np.ones((2, 3)), np.ones((2, 4)))
+
+
+@pytest.mark.parametrize("correlation", [pearson, spearman])
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 1e6 / 7])
+def test_equal_values_have_no_correlation_whatever_their_mean_is_rounded_to(correlation, value):
+    rng = np.random.default_rng(0)
+    for rows in (2, 3, 10, 1001):
+        with raises("E-INPUT-VALUES", "x"):
+            correlation(np.full(rows, value), rng.standard_normal(rows))

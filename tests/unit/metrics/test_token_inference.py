@@ -82,6 +82,24 @@ def test_constant_scores_give_chance_and_not_everything():
     assert macro_auc(np.zeros((200, 10)), labels).value == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("score", [0.0, 0.1, 0.3, 1 / 3, 0.7])
+def test_a_constant_score_is_not_above_chance(score):
+    rng = np.random.default_rng(0)
+    labels = rng.random((300, 49)) < 0.1
+    labels[:, 0] = True
+    scores, rates = np.full(labels.shape, score), np.full(49, score)
+    groups = rng.integers(0, 90, 300)
+    estimates = [
+        top_accuracy(scores, labels, groups, base_rates=rates),
+        top_accuracy(scores, labels, groups, k=3, base_rates=rates),
+        confidence(scores, labels, groups, base_rates=rates),
+        macro_auc(scores, labels, groups),
+    ]
+    for estimate in estimates:
+        assert estimate.low <= estimate.chance <= estimate.high
+        assert estimate.high - estimate.low > 0.02
+
+
 def test_auc_equals_sklearn_with_ties_and_leaves_one_class_tokens_out():
     rng = np.random.default_rng(2)
     labels = (rng.random((80, 5)) < 0.3).astype(int)

@@ -55,7 +55,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"concept_name": 5}, "concept_name"),
     ({"groups": [1, 2, 3]}, "groups"),
     ({"groups": np.zeros((100, 2), int)}, "groups"),
-    ({"groups": np.full(100, 0.5)}, "groups"),
+    ({"groups": [[0]] * 100}, "groups"),
+    ({"groups": dict.fromkeys(range(100))}, "groups"),
 ]
 
 
@@ -235,6 +236,8 @@ def test_groups_are_never_parted() -> None:
     one, many = fit(groups=["one"] * 100), fit(groups=np.arange(100))
     assert "One group joins 100%" in " ".join(one.report["warnings"])
     assert "One group" not in " ".join(many.report["warnings"])
+    for missing in (None, "", float("nan")):
+        assert fit(groups=[missing] * 100).report["warnings"] == many.report["warnings"]
 
 
 def test_near_duplicates_are_grouped_transitively() -> None:

@@ -80,9 +80,7 @@ def test_the_policy_learns_from_no_row_of_a_group_held_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "groups",
-    [PAIRS[:-1], np.zeros((200, 1), dtype=int), np.linspace(0, 1, 200), ["a"] * 200],
-    ids=["too few", "a table", "numbers", "one group"],
+    "groups", [PAIRS[:-1], np.zeros((200, 1), dtype=int), ["a"] * 200], ids=["too few", "a table", "one group"]
 )
 def test_groups_that_are_refused(groups: Any) -> None:
     with raises("E-INPUT", "groups"):
