@@ -183,6 +183,8 @@ def test_a_copy_drops_what_the_index_has_replaced(index: SealedIndex, tmp_path: 
     backup = tmp_path / "backup"
     copy(index, str(backup), show_progress=False)
     index.forget(["a"])
+    add(index, "y")
+    index.compact()  # which notes what is deleted at the source
     state, _ = copy(index, str(backup), show_progress=False)
     assert {f"segments/{path.name}" for path in (backup / "segments").iterdir()} == set(state.objects)
 
@@ -198,3 +200,18 @@ def test_a_verification_while_others_rewrite_accuses_nobody(index: SealedIndex, 
 
     index._log.storage.open = meanwhile  # type: ignore[method-assign]
     assert verify(index, show_progress=False).commits == 10
+
+
+@pytest.mark.parametrize("damage", ["segment", "index.json", "junk"])
+def test_a_copy_mends_a_damaged_place(index: SealedIndex, tmp_path: Path, keys: Path, damage: str) -> None:
+    backup = tmp_path / "backup"
+    copy(index, str(backup), show_progress=False)
+    (place := tmp_path / "notes").joinpath("commits", "9999999999").write_bytes(b"junk")
+    (segment, *_) = (place / "segments").iterdir()
+    if damage == "segment":
+        segment.write_bytes(b"altered")
+    elif damage == "index.json":
+        (place / "index.json").unlink()
+    copy(SealedIndex(backup, keys), str(place), show_progress=False)
+    assert rows(SealedIndex(place, keys)).keys() == set("abcdefgh")
+    verify(SealedIndex(place, keys), show_progress=False)

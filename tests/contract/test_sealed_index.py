@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -961,3 +962,58 @@ def test_a_key_provider_that_fails_for_a_moment_accuses_no_storage(
             opened.add(None, ids=["x"], vectors=vectors(1)) if method == "wrap" else opened.count()
         setattr(provider, method, lambda *arguments: real(provider, *arguments))
     assert SealedIndex(tmp_path / "notes", provider).count() in (20, 21)
+
+
+def test_a_rewrite_plans_on_the_commit_that_it_has_loaded(index: SealedIndex, keys: Path) -> None:
+    """While one thread compacts and loads, another one follows the chain past an update of a row."""
+    other = SealedIndex(index.location, keys, max_staleness=0)
+    other.add(["old", "old"], ids=["x", "y"], vectors=vectors(2))
+    index.refresh()
+    other.add(["text"], ids=["z"], vectors=vectors(1))  # something to load
+    segment, threads = index._log._segment, list[threading.Thread]()
+
+    def loading(stored: Any) -> Any:
+        if not threads:
+            other.add(["new"], ids=["x"], vectors=vectors(1))
+            threads.append(threading.Thread(target=index._log.advance))
+            threads[0].start()
+            threads[0].join(timeout=0.2)
+        return segment(stored)
+
+    index._log._segment = loading  # type: ignore[method-assign]
+    index.compact(retain=0)
+    threads[0].join()
+    assert index.get(["x"]).texts == SealedIndex(index.location, keys).get(["x"]).texts == ["new"]
+
+
+def test_busy_writers_do_not_starve_the_compaction(index: SealedIndex, keys: Path) -> None:
+    for i in range(8):
+        index.add(None, ids=[f"i{i}"], vectors=vectors(1))
+    other, published, others = SealedIndex(index.location, keys), index._log._published, iter(range(5))
+
+    def overtaken(chain: Any, content: bytes) -> bool:
+        for i in others:
+            other.add(None, ids=[f"o{i}"], vectors=vectors(1))
+            break
+        return published(chain, content)
+
+    index._log._published = overtaken  # type: ignore[method-assign]
+    index._log.rewrite(index._log._small, once=True)
+    assert len(index._log.advance().objects) == 6
+    assert SealedIndex(index.location, keys).count() == 13
+
+
+def test_a_header_that_a_storage_invents_is_refused_by_a_writer_that_cannot_read(tmp_path: Path, keys: Path) -> None:
+    class OnlyWraps:
+        wrap = MasterKeys(NoiseKeys.from_file(keys)).wrap
+
+    reader = SealedIndex(tmp_path / "notes", MasterKeys(NoiseKeys.from_file(keys)))
+    reader.add(None, ids=["a"], vectors=vectors(1))
+    (commit,) = (tmp_path / "notes" / "commits").iterdir()
+    honest = commit.read_bytes()
+    for before, after in ((b'"dimension":32', b'"dimension":35184372088832'), (b'"float16"', b'"x"')):
+        size = len(b"vecveil commit 2")
+        length = int.from_bytes(honest[size : size + 4], "little") + len(after) - len(before)
+        commit.write_bytes(honest[:size] + length.to_bytes(4, "little") + honest[size + 4 :].replace(before, after, 1))
+        with raises("E-INDEX-CHAIN"):
+            SealedIndex(tmp_path / "notes", OnlyWraps()).delete(["a"])

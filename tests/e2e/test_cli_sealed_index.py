@@ -6,6 +6,7 @@ import copy
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -133,6 +134,27 @@ def test_keys_ids_and_segments_are_kept_up(filled: Path, texts: list[str]) -> No
         assert index.noted_encoder is not None, "commands without --encoder keep what the index notes"
         assert "n0" not in index.ids()
         assert index.count() == ROWS - 1
+
+
+def test_an_index_is_verified_backed_up_and_restored(filled: Path, lsa: Path, texts: list[str]) -> None:
+    key, place, backup = ("--seal-key", filled / "search.keys"), f"sealed:{filled}/index", f"sealed:{filled}/backup"
+    done = run("index verify", place, *key, "--json")
+    assert (done.code, done.json["segments"], done.json["others"]) == (0, 1, []), done.err
+    done = run("index copy", place, backup, *key, "--json")
+    assert (done.code, done.json["later"]) == (0, 0), done.err
+    shutil.rmtree(filled / "index")
+    done = run("index verify", place, *key)
+    assert done.code == 1
+    assert "is gone" in done.err
+    assert run("index copy", backup, place, *key).code == 0
+    done = run("search", place, texts[7], *key, "--encoder", lsa, "--top", 1, "--json")
+    assert done.json["hits"][0]["text"] == texts[7]
+    (segment,) = (filled / "index" / "segments").iterdir()
+    segment.write_bytes(segment.read_bytes()[:-1])
+    done = run("index verify", place, *key)
+    assert done.code == 1
+    assert segment.name in done.err
+    assert "sealed:" in run("index copy", place, filled / "plain", *key).err
 
 
 def test_the_storage_is_attacked(tmp_path: Path, notes: Path, lsa: Path) -> None:

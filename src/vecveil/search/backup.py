@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vecveil.errors import StoreError
+from vecveil.errors import KeyFileError, SealingError, StoreError
 from vecveil.runtime import progress
-from vecveil.sealing.segments import Segment
-from vecveil.search.chain import MOST_BYTES, Chain, commit_name
+from vecveil.sealing.segments import RetiredKeyError, Segment
+from vecveil.search.chain import MOST_BYTES, Chain, commit_name, opened
 from vecveil.search.log import INDEX_JSON, RETAIN, SegmentLog, StorageSettings, incomplete
 from vecveil.search.sealed_index import SealedIndex
 from vecveil.search.storage import Storage
@@ -61,7 +60,7 @@ def verify(index: SealedIndex, *, show_progress: bool | None = None) -> Verifica
         try:
             unread = _read(log, head, show_progress)
             break
-        except (StoreError, FileNotFoundError) as error:
+        except (StoreError, KeyFileError, FileNotFoundError) as error:
             before, head = head, log.advance()
             if head.number == before.number:  # otherwise a rewrite has just deleted what it replaced
                 raise incomplete(index.location, str(error)) if isinstance(error, OSError) else error from None
@@ -128,16 +127,16 @@ def copy(
     while True:
         chain = log.advance()
         try:
-            _copied(log, chain, dest, show_progress)
+            removed = _copied(log, chain, dest, show_progress)
             break
         except FileNotFoundError as error:
             if log.advance().number == chain.number:  # otherwise a rewrite has just deleted what it replaced
                 raise incomplete(index.location, str(error)) from None
-    try:
-        dest.read(commit_name(chain.number + 1), MOST_BYTES)  # somebody writes to the copy
-    except FileNotFoundError:
+        except FileExistsError:
+            continue  # another copy of the same index is at work
+    if not dest.has(commit_name(chain.number + 1)):  # otherwise somebody writes to the copy
         listed = dest.list("segments")
-        dest.delete([name for name in chain.replaced if name in listed])
+        dest.delete([name for name in {*removed, *chain.replaced} if name in listed])
         dest.delete(log.unknown(chain, listed, (), RETAIN))  # younger ones may be of a writer, or of another copy
     memory = log.memory.at(dest.place)
     known = memory.read()
@@ -145,36 +144,38 @@ def copy(
     return chain, max(0, known.number - chain.number) if known and known.uuid == chain.mark.uuid else 0
 
 
-def _copied(log: SegmentLog, chain: Chain, dest: Storage, show: bool | None) -> None:
+def _copied(log: SegmentLog, chain: Chain, dest: Storage, show: bool | None) -> set[str]:
+    """Copy what ``dest`` lacks; return the names that the copied commits removed, as far as they open."""
     dest.make()
-    numbers = range(1, chain.number + 1)
-    there = dest.list("commits").keys()
-    if beyond := sorted(there - set(map(commit_name, numbers))):
-        raise _diverged(f"has {beyond[-1]}, which the index lacks")
-    mark = chain.mark.encode()
-    try:
-        if dest.read(INDEX_JSON, len(mark)) != mark:
+    mark, keys, removed = chain.mark.encode(), log.existing(), set[str]()
+    with contextlib.suppress(FileNotFoundError):
+        if dest.read(INDEX_JSON, 4096) != mark:
             raise _diverged("contains another index")
-    except FileNotFoundError:
-        if there:
-            raise _diverged("has commits without an index.json") from None
-    segments = dest.list("segments")
+    if dest.has(commit_name(chain.number + 1)):
+        raise _diverged(f"has {commit_name(chain.number + 1)}, which the index lacks")
+    there = dest.list("commits")
+    names = {commit_name(number): number for number in range(1, chain.number + 1)}
+    for name in names.keys() & there.keys():
+        if dest.read(name, MOST_BYTES) != log.content(names[name], needed=True):
+            raise _diverged(f"has another {name}")
     for stored in progress(list(chain.objects.values()), "Segments", show=show, unit="segment"):
-        if stored.name not in segments:
+        try:
+            dest.open(stored, fresh=True).close()
+        except (FileNotFoundError, SealingError):
+            dest.delete([stored.name])
             with log.storage.open(stored) as file, dest.creating(stored.name) as out:
                 while block := file.read(1 << 20):
                     out.write(block)
+            dest.open(stored, fresh=True).close()
         dest.forget_copy(stored.name)
-        dest.open(stored).close()
-        dest.forget_copy(stored.name)
-    for number in progress(numbers, "Commits", show=show, unit="commit"):
-        name, content = commit_name(number), log.content(number, needed=True)
-        if name not in there:
-            dest.create(name, content)
-        elif hashlib.sha256(dest.read(name, MOST_BYTES)).digest() != hashlib.sha256(content).digest():
-            raise _diverged(f"has another {name}")
+    for name in progress(sorted(names.keys() - there.keys()), "Commits", show=show, unit="commit"):
+        content = log.content(names[name], needed=True)
+        dest.create(name, content)
+        with contextlib.suppress(RetiredKeyError):
+            removed.update(opened(chain.mark, names[name], content, keys).removes)
     with contextlib.suppress(FileExistsError):
         dest.create(INDEX_JSON, mark)  # last: before, the place counts as empty
+    return removed - chain.objects.keys()
 
 
 def _diverged(problem: str) -> StoreError:

@@ -28,7 +28,7 @@ import secrets
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -80,8 +80,8 @@ class Header(Struct, frozen=True, forbid_unknown_fields=True):
     wrapped: bytes
     checkpoint: _Count
     epoch: _Count
-    dimension: _Count | None
-    precision: str | None
+    dimension: Annotated[int, Meta(ge=1, le=2**20)] | None
+    precision: Literal["float16", "int8"] | None
     encoder: str | None  # salted digest of its fingerprint
     voids: tuple[_Name, ...] = ()
 
@@ -281,8 +281,9 @@ class Chain:
         wrapped = keys.wrap(key, commit_name(number), key_id)
         tag = self.encoder_tag if encoder[0] is None else encoder_tag(self.mark, encoder[0])
         epoch = number if kind == "re-encode" else self.epoch
+        precision: Any = layout[1]
         header = msgspec.json.encode(
-            Header(self.digest, key_id, wrapped, checkpoint, epoch, *layout, tag, tuple(voids))
+            Header(self.digest, key_id, wrapped, checkpoint, epoch, layout[0], precision, tag, tuple(voids))
         )
         text = msgspec.json.encode(body)
         text = text.ljust(padded_length(len(text), _LEAST_BODY))

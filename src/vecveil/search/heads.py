@@ -57,7 +57,8 @@ class HeadMemory:
         if self.path is None:
             return None
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=Head)
+            content = self.path.read_bytes()  # empty after a loss of power
+            return msgspec.json.decode(content, type=Head) if content else None
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError) as error:

@@ -597,7 +597,7 @@ class SegmentLog:
         Args:
             whole: also rewrite what others append until the commit and ``choose`` then chooses.
             clear: declare void, and delete, whatever the chain does not name, which may be a leftover of any age.
-            once: give up if another process commits first.
+            once: give up if another rewrite is first.
             retain: least age in seconds of replaced objects that are deleted.
             forgotten: Arrow array of ids whose rows are left out.
             vectors: vectors of a different encoder, which the index has from this commit on.
@@ -617,6 +617,8 @@ class SegmentLog:
                 if not sources <= chain.objects.keys() or any(each.name in chain.voided for each in outputs):
                     self.storage.delete(each.name for each in outputs)  # another rewrite was first
                     sources, outputs = set(), []
+                    if once:
+                        return
                 layout = vectors.encoder.dimension if vectors else chain.dimension or 1, self.precision
                 try:
                     if whole or not sources:
@@ -655,9 +657,6 @@ class SegmentLog:
                     self.refresh()
                     self.storage.delete(voids)
                     break
-                if once:
-                    self.storage.delete(each.name for each in outputs)
-                    return
             else:
                 raise StoreError(f"{_OWNER}: other processes wrote all the time. Call this again.", code="E-INDEX-BUSY")
             assert self.chain is not None
@@ -732,14 +731,14 @@ class SegmentLog:
                 param="key",
             )
         with self._changing:
-            if len(keys.store.read(keys.collection).keys) == 1:  # otherwise an interrupted renewal goes on
+            # A renewal that was interrupted before its commit goes on; one that was interrupted after it is finished,
+            # and a new one begins.
+            if self.advance().key_id == keys.current():
+                keys.store.retire(keys.collection, keep=bytes.fromhex(keys.current()))
                 keys.store.rotate(keys.collection)
             new = keys.current()
-            if self.advance().key_id != new:
-                everything = lambda snapshot: set(snapshot.parts)  # noqa: E731
-                self.rewrite(everything, "renew keys", whole=True, clear=True, retain=0, key_id=new)
-            else:
-                self.rewrite(lambda snapshot: set(), clear=True, retain=0)
+            everything = lambda snapshot: set(snapshot.parts)  # noqa: E731
+            self.rewrite(everything, "renew keys", whole=True, clear=True, retain=0, key_id=new)
             self.clear()
             # Another renewal may have begun since: then this key, of what was verified, is no longer the current one.
             keys.store.retire(keys.collection, keep=bytes.fromhex(new))
