@@ -398,7 +398,8 @@ Example:
 def compact_command(index: str, seal_key: str, as_json: bool) -> None:
     """Merge the small segments of a sealed index, and drop replaced and deleted rows.
 
-    Other programs go on reading and writing. After an interruption the same command starts again.
+    Replaced segments stay in the storage for a day, for readers and backups that began before. Other programs go on
+    reading and writing. After an interruption the same command starts again.
     """
     if index_place(index) is None:
         raise click.UsageError("compact takes a sealed index: sealed:FOLDER or sealed:URL.")

@@ -343,7 +343,9 @@ class Segment:
         try:
             if source.read(4) != _ENCRYPTED:
                 raise ValueError("not encrypted")
-            file = pq.ParquetFile(stream, decryption_properties=factory.file_decryption_properties(connection))
+            # Threads that read ahead would still hold the Python file when the interpreter ends, and abort it.
+            decryption = factory.file_decryption_properties(connection)
+            file = pq.ParquetFile(stream, pre_buffer=False, decryption_properties=decryption)
             record = json.loads(file.metadata.metadata[_RECORD.encode()])
             if record["format"] != FORMAT or record["name"] != self.name:
                 raise ValueError

@@ -17,7 +17,7 @@ from vecveil.search.storage import Storage
 
 
 @dataclass(frozen=True)
-class Verification:
+class IndexVerification:
     """What the chain says of a storage; every live object and every commit was read.
 
     Attributes:
@@ -47,7 +47,7 @@ class Verification:
         return asdict(self)
 
 
-def verify(index: SealedIndex, *, show_progress: bool | None = None) -> Verification:
+def verify(index: SealedIndex, *, show_progress: bool | None = None) -> IndexVerification:
     """Read every commit and every live object of an index, and compare them with the chain.
 
     Raises:
@@ -55,6 +55,7 @@ def verify(index: SealedIndex, *, show_progress: bool | None = None) -> Verifica
         SealingError: an object does not open.
     """
     log = index._log
+    log.check_reads()
     known, head = log.memory.read(), log.advance()
     while True:
         try:
@@ -67,7 +68,7 @@ def verify(index: SealedIndex, *, show_progress: bool | None = None) -> Verifica
     mark, numbers = head.mark, range(1, head.number + 1)
     listed = {*log.storage.list("segments"), *log.storage.list("commits")}
     named = {*head.objects, *head.replaced, *map(commit_name, numbers)}
-    return Verification(
+    return IndexVerification(
         mark.uuid,
         head.number,
         head.digest,
@@ -121,6 +122,7 @@ def copy(
         StoreError: ``location`` has another index, or commits that the index lacks.
     """
     log = index._log
+    log.check_reads()
     dest = StorageSettings(storage_options=storage_options).open(location)
     if dest.place == log.storage.place:
         raise _diverged("is the index itself")

@@ -24,6 +24,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import secrets
 import uuid
 from collections.abc import Mapping, Sequence
@@ -118,7 +119,7 @@ class Mark(Struct, frozen=True, forbid_unknown_fields=True):
     def decode(cls, content: bytes) -> Mark:
         """Return the mark; raise ValueError for anything else."""
         mark = msgspec.json.decode(content, type=cls)
-        if mark.schema != SCHEMA or str(uuid.UUID(mark.uuid)) != mark.uuid:
+        if str(uuid.UUID(mark.uuid)) != mark.uuid:
             raise ValueError
         return mark
 
@@ -351,9 +352,16 @@ def _broken(number: int, what: str) -> StoreError:
 
 def check_mark(content: bytes, location: str) -> Mark:
     """Return the mark of the index at ``location``; raise `StoreError` if it is damaged."""
+    schema = re.match(rb'\{"schema": "(vecveil\.index/\d{1,3})"', content, re.ASCII)
+    if schema is not None and schema[1].decode() != SCHEMA:
+        raise StoreError(
+            f"The index at {location} has the format {schema[1].decode()}; this version of vecveil reads {SCHEMA}. "
+            "Use the version that made it.",
+            code="E-INDEX-FORMAT",
+        )
     try:
         mark = Mark.decode(content)
-        if mark.encode() != content:
+        if mark.schema != SCHEMA or mark.encode() != content:
             raise ValueError
     except (ValueError, msgspec.MsgspecError) as error:
         raise StoreError(

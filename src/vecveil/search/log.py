@@ -189,6 +189,16 @@ class SegmentLog:
         assert self.keys is not None
         return self.keys
 
+    def check_reads(self) -> None:
+        """Raise `KeyFileError` in a process that cannot unwrap keys."""
+        if not self.existing().reads:
+            raise KeyFileError(
+                f"{_OWNER}: the key provider wraps keys and does not unwrap them: this process adds and deletes rows, "
+                "and does nothing else.",
+                code="E-SEAL-OPEN",
+                param="key",
+            )
+
     def made(self) -> IndexKeys:
         """Return the keys of the index, which is made if it is not there."""
         if not self.exists():
@@ -403,13 +413,7 @@ class SegmentLog:
 
     def _refresh(self) -> None:
         """Bring the snapshot to the head of the chain; `_loading` is held."""
-        if not self.existing().reads:
-            raise KeyFileError(
-                f"{_OWNER}: the key provider wraps keys and does not unwrap them: this process adds and deletes rows, "
-                "and does nothing else.",
-                code="E-SEAL-OPEN",
-                param="key",
-            )
+        self.check_reads()
         began = time.monotonic()
         before = self.snapshot or Snapshot({}, {}, {})
         while True:

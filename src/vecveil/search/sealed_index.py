@@ -76,9 +76,10 @@ class SealedIndex:
     Guarantee:
         The storage contains ciphertext (AES-256-GCM). Its operator, and whoever steals it, learns the number of
         objects, who loads them and when, their padded sizes, and thus about how many rows there are and how long texts
-        are on average, the dimension and precision of the vectors, and which objects a commit replaced; not texts, ids,
-        metadata, vectors, equality of rows, queries or results. Objects that are altered, exchanged, renamed or
-        withheld are noticed before an answer is given; of the newest commits, those that this machine has seen.
+        are on average, the dimension and precision of the vectors, and which objects a commit replaced, and can confirm
+        a guess of the encoder; not texts, ids, metadata, vectors, equality of rows, queries or results. Objects that
+        are altered, exchanged, renamed or withheld are noticed before an answer is given; of the newest commits, those
+        that this machine has seen.
 
     Not protected:
         The memory of this process, and whoever has the key.
@@ -206,7 +207,7 @@ class SealedIndex:
         self._log.append(columns, X.shape[1], encoder=encoder)
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Delete rows; unknown ids are ignored. Storage keeps their older versions, encrypted, until `compact`."""
+        """Delete rows; unknown ids are ignored. Older versions stay, encrypted, until a day after `compact`."""
         names = list(dict.fromkeys(_checked_ids(ids, f"{_OWNER}.delete")))
         if names and (self._log.exists() or not self.create):
             self._log.existing()
