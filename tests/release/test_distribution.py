@@ -208,7 +208,18 @@ def test_the_wheel_protects_with_the_core_alone(bare: Path, tmp_path: Path) -> N
     )
     assert CORE < set(listed.stdout.split()) <= CORE | {"vecveil", "cffi", "pycparser", "pip", "setuptools"}
     for form in ("", "numpy"):
-        done = run(bare, "-W", "error", "-c", PROTECT, GOLDEN, cwd=tmp_path, env={"VECVEIL_KERNEL": form})
+        done = run(
+            bare,
+            "-W",
+            "error",
+            "-W",
+            "ignore:At a distance:UserWarning",
+            "-c",
+            PROTECT,
+            GOLDEN,
+            cwd=tmp_path,
+            env={"VECVEIL_KERNEL": form},
+        )
         assert done.returncode == 0, done.stderr[-2000:]
         used, _, file = done.stdout.strip().partition(" ")
         assert Path(file).is_relative_to(bare.parents[1])
@@ -263,7 +274,9 @@ def test_without_a_compiler_the_wheel_is_for_every_platform(source: Path, tmp_pa
     (made,) = (tmp_path / "out").iterdir()
     assert made.name.endswith("-py3-none-any.whl")
     python = environment_with(tmp_path / "venv", "-c", ROOT / "constraints.txt", made)
-    protected = run(python, "-W", "error", "-c", PROTECT, GOLDEN, cwd=tmp_path)
+    protected = run(
+        python, "-W", "error", "-W", "ignore:At a distance:UserWarning", "-c", PROTECT, GOLDEN, cwd=tmp_path
+    )
     assert protected.returncode == 0, protected.stderr[-2000:]
     assert protected.stdout.startswith("numpy ")
 
