@@ -443,7 +443,14 @@ def reencode_command(
         data_json({"database": short_name(index), "encoder": new.name, "rows": rows})
 
 
-@click.group("index")
+@click.group(
+    "index",
+    epilog="""\b
+Examples:
+  vecveil index verify sealed:notes/ --seal-key search.keys --json
+  vecveil index copy sealed:notes/ sealed:s3://backups/notes --seal-key search.keys
+""",
+)
 def index_group() -> None:
     """Verify a sealed index; back it up and restore it."""
 

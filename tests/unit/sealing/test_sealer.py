@@ -423,19 +423,20 @@ def test_a_key_store_of_a_provider_that_vanishes_is_not_begun_anew(tmp_path: Pat
 def test_an_index_wraps_under_its_own_keys_alone(path: Path) -> None:
     keys = KeySource(path, "notes").new()
     assert isinstance(keys, DataKeys)
-    keys.wrap(bytes(32), "segments/1")
+    keys.wrap(bytes(32), "segments/1", keys.current())
+    key_id = keys.current()
     again = DataKeys(KeyStore(path), "notes")  # of a process that has not read the keys since
     KeyStore(path).erase("notes")
     for each in (keys, again):
         with raises("E-SEAL-COLLECTION", "collection"):
-            each.wrap(bytes(32), "segments/2")
+            each.wrap(bytes(32), "segments/2", key_id)
     assert KeyStore(path).collections() == {}
     KeySource(path, "notes").new()  # the index is made again
     # A key store that was opened since knows the new keys of this name.
     late = DataKeys(KeyStore(path), "notes", keys.uuid)
     for each in (keys, again, late):
         with raises("E-SEAL-COLLECTION"):
-            each.wrap(bytes(32), "segments/2")
+            each.wrap(bytes(32), "segments/2", key_id)
 
 
 def _paths(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

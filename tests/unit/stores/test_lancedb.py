@@ -61,18 +61,6 @@ def test_rows_without_an_id_are_counted(tmp_path: Path) -> None:
                 call()
 
 
-def test_two_processes_may_make_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    location = f"lancedb:{tmp_path}#notes"
-    with open_store(location) as first, open_store(location) as second:
-        first.create(3, metric="cosine", filter_fields=("tenant",))
-        first.write(Batch(("a",), X[:1], ({"tenant": "x"},)))
-        monkeypatch.setattr(type(second), "exists", lambda self: False)  # as it looked a moment before
-        second.create(3, metric="cosine", filter_fields=("tenant",))
-        assert second.read(["a"]).fields == ({"tenant": "x"},)
-        with raises("E-STORE-DATABASE"):  # of another dimension
-            second.create(4, metric="cosine", filter_fields=("tenant",))
-
-
 def test_a_table_made_elsewhere_is_not_written(tmp_path: Path) -> None:
     with open_store(made(tmp_path, id=list("abcde"))) as store:
         with raises("E-STORE", "location"):
