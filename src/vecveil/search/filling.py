@@ -28,7 +28,6 @@ _COMPARED = 1000  # rows that are read back
 REMAINS = (
     "Backups, snapshots and versions of the storage from before open for whoever has the key file: `vecveil reseal` "
     "gives the index a new key and deletes the old one. They then open only with a backup of the key file from before.",
-    "The deleted ids stay in the index, encrypted, for some commits.",
     "Freed blocks of the disk: nothing here reaches them.",
 )
 
