@@ -9,25 +9,25 @@ from typing import Any
 
 from vecveil.errors import KeyFileError, SealingError, StoreError
 from vecveil.runtime import progress
-from vecveil.sealing.segments import RetiredKeyError, Segment
-from vecveil.search.chain import MOST_BYTES, Chain, commit_name, opened
-from vecveil.search.log import INDEX_JSON, RETAIN, SegmentLog, StorageSettings, incomplete
+from vecveil.sealing.segments import RetiredKeyError
+from vecveil.search.chain import INDEX_JSON, MOST_BYTES, Chain, commit_name, opened
+from vecveil.search.log import RETAIN, SegmentLog, incomplete
 from vecveil.search.sealed_index import SealedIndex
 from vecveil.search.storage import Storage
 
 
 @dataclass(frozen=True)
 class IndexVerification:
-    """What the chain says of a storage; every live object and every commit was read.
+    """Result of `verify`, which has read every commit and every live object.
 
     Attributes:
         index: UUID of the index.
         commits: number of commits, which follow each other without a gap.
-        head: digest of the last one; who has noted it elsewhere can compare it.
-        unread: commits from before a renewal of the keys, of which the digests alone were compared.
+        head: digest of the last commit, to compare with a note kept elsewhere.
+        unread: commits from before a renewal of the keys, of which only the digests were compared.
         segments, rows, bytes: live objects, their rows (older versions and deletions among them), and their size.
         replaced: objects that are no longer part of the index and wait for `compact`.
-        others: names that the chain does not name: unfinished writes, or objects that are not of the index.
+        others: objects that the chain does not name: unfinished writes, or files of other programs.
         remembered: commit that this machine had seen before, or None.
     """
 
@@ -65,11 +65,10 @@ def verify(index: SealedIndex, *, show_progress: bool | None = None) -> IndexVer
             before, head = head, log.advance()
             if head.number == before.number:  # otherwise a rewrite has just deleted what it replaced
                 raise incomplete(index.location, str(error)) if isinstance(error, OSError) else error from None
-    mark, numbers = head.mark, range(1, head.number + 1)
     listed = {*log.storage.list("segments"), *log.storage.list("commits")}
-    named = {*head.objects, *head.replaced, *map(commit_name, numbers)}
+    named = {*head.objects, *head.replaced, *map(commit_name, range(1, head.number + 1))}
     return IndexVerification(
-        mark.uuid,
+        str(head.mark.uuid),
         head.number,
         head.digest,
         unread,
@@ -78,7 +77,7 @@ def verify(index: SealedIndex, *, show_progress: bool | None = None) -> IndexVer
         sum(each.bytes for each in head.objects.values()),
         len(head.replaced.keys() & listed),
         tuple(sorted(listed - named)),
-        None if known is None else known.number,
+        known.number if known else None,
     )
 
 
@@ -86,19 +85,12 @@ def _read(log: SegmentLog, head: Chain, show: bool | None) -> int:
     """Read all commits and live objects; return how many commits are from before a renewal of the keys."""
     chain, unread, keys = Chain.first(head.mark), 0, log.existing()
     for number in progress(range(1, head.number + 1), "Commits", show=show, unit="commit"):
-        chain = chain.follow(log.content(number, needed=True), keys)
+        chain = chain.follow(log.needed(number), keys)
         unread += not chain.complete
     if (chain.digest, dict(chain.objects)) != (head.digest, dict(head.objects)):
         raise StoreError("The commits of the storage are not those that it showed before.", code="E-INDEX-CHAIN")
     for stored in progress(list(head.objects.values()), "Segments", show=show, unit="segment"):
-        try:
-            file = log.storage.open(stored, fresh=True)
-        except FileNotFoundError:
-            raise FileNotFoundError(stored.name) from None
-        segment = Segment(file, stored.name, keys)
-        for _ in segment.columns(segment.names):
-            pass
-        segment.close()
+        log.check_pages(stored)
     return unread
 
 
@@ -123,7 +115,7 @@ def copy(
     """
     log = index._log
     log.check_reads()
-    dest = StorageSettings(storage_options=storage_options).open(location)
+    dest = Storage(location, storage_options)
     if dest.place == log.storage.place:
         raise _diverged("is the index itself")
     while True:
@@ -158,7 +150,7 @@ def _copied(log: SegmentLog, chain: Chain, dest: Storage, show: bool | None) -> 
     there = dest.list("commits")
     names = {commit_name(number): number for number in range(1, chain.number + 1)}
     for name in names.keys() & there.keys():
-        if dest.read(name, MOST_BYTES) != log.content(names[name], needed=True):
+        if dest.read(name, MOST_BYTES) != log.needed(names[name]):
             raise _diverged(f"has another {name}")
     for stored in progress(list(chain.objects.values()), "Segments", show=show, unit="segment"):
         try:
@@ -171,7 +163,7 @@ def _copied(log: SegmentLog, chain: Chain, dest: Storage, show: bool | None) -> 
             dest.open(stored, fresh=True).close()
         dest.forget_copy(stored.name)
     for name in progress(sorted(names.keys() - there.keys()), "Commits", show=show, unit="commit"):
-        content = log.content(names[name], needed=True)
+        content = log.needed(names[name])
         dest.create(name, content)
         with contextlib.suppress(RetiredKeyError):
             removed.update(opened(chain.mark, names[name], content, keys).removes)

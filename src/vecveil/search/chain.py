@@ -5,16 +5,16 @@ The state of an index is what its chain says, and nothing else. The rules:
 1. ``index.json`` begins the chain. Commit 1 contains its digest, commit k the digest of commit k - 1: the ciphertext,
    so that a writer who cannot read continues the chain too. Every commit is sealed for its number and for the index.
 2. A commit adds objects (name, digest, size, rows) and removes objects that are live. A name is added once.
-3. Of the versions of one id that of the last commit is visible; a deletion is a version. An object that a rewrite adds
-   counts as of the commit that the rewrite was planned on, so that appends made meanwhile win.
+3. The last commit determines the visible version of an id; a deletion is a version. Objects that a rewrite adds count
+   as of the commit that the rewrite was planned on, so that appends made meanwhile win.
 4. A rewrite may follow any commit that leaves its sources live. An append may follow any commit that changes neither
    the data key nor the encoder, and voids none of its objects.
 5. Only ``renew keys`` changes the data key, only ``re-encode`` the encoder of an index that has noted one, its
    dimension and its epoch.
 6. A checkpoint lists the live objects, the commit's own among them. At most 64 commits of readers lie between two, and
    every ``renew keys`` is one, since earlier commits no longer open. The head names the last checkpoint in clear.
-7. A commit names in clear the objects that are void: they were never added, and no later commit may add them. Before
-   that it is unknown whether an object outside of the chain is a leftover or is about to be added.
+7. A commit names in clear the objects that are void: no commit has added them, and no later commit may. Until then
+   an object outside of the chain may be a leftover, or its writer may be about to add it.
 
 Anything else is an error that names the commit.
 """
@@ -26,10 +26,10 @@ import hashlib
 import json
 import re
 import secrets
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -40,8 +40,9 @@ from vecveil.errors import KeyFileError, StoreError
 from vecveil.sealing.blob import padded_length
 from vecveil.sealing.segments import IndexKeys, RetiredKeyError
 
+INDEX_JSON = "index.json"
 Kind = Literal["append", "delete", "replace", "re-encode", "renew keys"]
-SCHEMA = "vecveil.index/2"
+SCHEMA: Literal["vecveil.index/2"] = "vecveil.index/2"
 MOST_BYTES = 1 << 26  # of a commit
 _BETWEEN = 64  # commits from checkpoint to checkpoint
 _MAGIC = b"vecveil commit 2"
@@ -104,24 +105,16 @@ class Body(Struct, frozen=True, forbid_unknown_fields=True):
 class Mark(Struct, frozen=True, forbid_unknown_fields=True):
     """The content of ``index.json``: the UUID, and the id of the data key of commit 1."""
 
-    schema: str
-    uuid: str
+    schema: Literal["vecveil.index/2"]
+    uuid: UUID
     key_id: str
 
     @classmethod
     def new(cls, keys: IndexKeys) -> Mark:
-        return cls(SCHEMA, str(keys.uuid), keys.current())
+        return cls(SCHEMA, keys.uuid, keys.current())
 
     def encode(self) -> bytes:
         return json.dumps(msgspec.to_builtins(self)).encode() + b"\n"
-
-    @classmethod
-    def decode(cls, content: bytes) -> Mark:
-        """Return the mark; raise ValueError for anything else."""
-        mark = msgspec.json.decode(content, type=cls)
-        if str(uuid.UUID(mark.uuid)) != mark.uuid:
-            raise ValueError
-        return mark
 
     @property
     def digest(self) -> str:
@@ -134,10 +127,10 @@ class Chain:
 
     Attributes:
         digest: of commit ``number``, or of ``index.json``.
-        complete: whether the objects are known. They are not before the first checkpoint that was opened.
-        objects: live ones, by name.
-        replaced: names of removed objects that may still be in the storage, with the time of their removal.
-        voided: names that the commits followed so far have declared void.
+        complete: whether ``objects`` and ``replaced`` are known; False until a checkpoint has been opened.
+        objects: live objects by name.
+        replaced: removed objects that the storage may still have, each with the time of its removal.
+        voided: names that the commits followed so far declared void.
     """
 
     mark: Mark
@@ -176,7 +169,7 @@ class Chain:
             StoreError: the commit does not open or does not follow.
         """
         number = self.number + 1
-        header, _ = _parts(content, number)
+        header, _ = header_of(content, number)
         if header.previous != self.digest:
             raise _broken(number, f"does not follow commit {self.number:,}")
         after = replace(
@@ -190,47 +183,41 @@ class Chain:
             precision=header.precision,
             encoder_tag=header.encoder,
             voided=self.voided.union(header.voids),
+            complete=False,
+            objects={},
+            replaced={},
         )
-        unread = replace(after, complete=False, objects={}, replaced={})
         if keys is None:
-            return unread
+            return after
         try:
             body = opened(self.mark, number, content, keys)
         except RetiredKeyError:
-            return unread
-        return self._applied(after, header, body)
-
-    def _applied(self, after: Chain, header: Header, body: Body) -> Chain:
-        number = after.number
-        listed = None if body.live is None else {each.name: each for each in body.live}
-        if (listed is None) != (header.checkpoint != number):
+            return after
+        if (body.live is None) != (header.checkpoint != number):
             raise _broken(number, "names the wrong checkpoint")
-        objects, times = listed, body.replaced or {}
+        listed = None if body.live is None else ({each.name: each for each in body.live}, body.replaced or {})
         if self.complete:
-            objects = dict(self.objects)
-            for name in body.removes:
-                if objects.pop(name, None) is None:
-                    raise _broken(number, f"removes {name}, which is not live")
-            for each in body.adds:
-                if each.name in self.objects or each.name in self.voided or each.name in self.replaced:
-                    raise _broken(number, f"adds {each.name} a second time")
-                if each.as_of is not None and each.as_of > self.number:
-                    raise _broken(number, "was planned on a commit that it precedes")
-                objects[each.name] = msgspec.structs.replace(each, commit=number)
-            times = {name: time for name, time in self.replaced.items() if name not in body.gone}
-            times |= dict.fromkeys(body.removes, body.time)
-            self._check_header(header, body, number)
-            if listed is not None and (listed != objects or body.replaced != times):
+            self._check(header, body, number)
+            objects, times = self._changed(body, number)
+            if listed not in (None, (objects, times)):
                 raise _broken(number, "lists other objects than the commits before it")
-        if objects is None:
-            return replace(after, complete=False)
-        encoder = (body.encoder, body.encoder_name) if body.encoder is not None else (self.encoder, self.encoder_name)
-        return replace(
-            after, complete=True, objects=objects, replaced=times, encoder=encoder[0], encoder_name=encoder[1]
-        )
+        elif listed is not None:
+            objects, times = listed
+        else:
+            return after
+        after = replace(after, complete=True, objects=objects, replaced=times)
+        return after if body.encoder is None else replace(after, encoder=body.encoder, encoder_name=body.encoder_name)
 
-    def _check_header(self, header: Header, body: Body, number: int) -> None:
-        """Compare a commit with the complete state before it."""
+    def _changed(self, body: Body, number: int) -> tuple[dict[str, StoredObject], dict[str, float]]:
+        """Return the objects that are live after commit ``number``, and those that are replaced."""
+        removed, gone = set(body.removes), set(body.gone)
+        objects = {name: each for name, each in self.objects.items() if name not in removed}
+        objects |= {each.name: msgspec.structs.replace(each, commit=number) for each in body.adds}
+        times = {name: time for name, time in self.replaced.items() if name not in gone}
+        return objects, times | dict.fromkeys(body.removes, body.time)
+
+    def _check(self, header: Header, body: Body, number: int) -> None:
+        """Raise `StoreError` unless the commit may follow this complete state."""
         layout = self.dimension, self.precision
         if header.checkpoint not in (self.checkpoint, number):
             raise _broken(number, "names the wrong checkpoint")
@@ -243,8 +230,15 @@ class Chain:
             raise _broken(number, "has other vectors than the index")
         elif self.encoder_tag not in (None, header.encoder):
             raise _broken(number, "has another encoder than the index")
-        if set(body.gone) - self.replaced.keys():
+        if len(set(body.removes)) < len(body.removes) or not self.objects.keys() >= set(body.removes):
+            raise _broken(number, "removes an object that is not live")
+        if not self.replaced.keys() >= set(body.gone):
             raise _broken(number, "reports the deletion of an object that was not removed")
+        for each in body.adds:
+            if each.name in self.objects or each.name in self.voided or each.name in self.replaced:
+                raise _broken(number, f"adds {each.name} a second time")
+            if each.as_of is not None and each.as_of > self.number:
+                raise _broken(number, "was planned on a commit that it precedes")
 
     def commit(
         self,
@@ -263,7 +257,7 @@ class Chain:
         """Return the next commit.
 
         Args:
-            time: in seconds since 1970, of the writer's clock; nothing but the age of replaced objects depends on it.
+            time: seconds since 1970 by the writer's clock; only the age of replaced objects depends on it.
             layout: dimension and precision of the vectors.
             encoder: fingerprint and name; (None, None) keeps what the index notes.
             key_id: of the data key after ``renew keys``.
@@ -273,10 +267,8 @@ class Chain:
         checkpoint = self.checkpoint
         if self.complete and (number - checkpoint >= _BETWEEN or kind == "renew keys"):
             checkpoint = number
-            live = {name: each for name, each in self.objects.items() if name not in removes}
-            live |= {each.name: msgspec.structs.replace(each, commit=number) for each in adds}
-            times = {name: at for name, at in self.replaced.items() if name not in gone} | dict.fromkeys(removes, time)
-            body = msgspec.structs.replace(body, live=tuple(live.values()), replaced=times)
+            live, replaced = self._changed(body, number)
+            body = msgspec.structs.replace(body, live=tuple(live.values()), replaced=replaced)
         key = secrets.token_bytes(32)
         key_id = key_id or self.key_id
         wrapped = keys.wrap(key, commit_name(number), key_id)
@@ -300,7 +292,7 @@ def opened(mark: Mark, number: int, content: bytes, keys: IndexKeys) -> Body:
         StoreError: it does not open.
         RetiredKeyError: its data key was renewed and deleted.
     """
-    header, end = _parts(content, number)
+    header, end = header_of(content, number)
     try:
         key = keys.unwrap(header.wrapped, header.key_id, commit_name(number))
         text = AESGCM(key).decrypt(bytes(12), content[end:], _context(mark, number) + content[:end])
@@ -311,23 +303,8 @@ def opened(mark: Mark, number: int, content: bytes, keys: IndexKeys) -> Body:
         raise _broken(number, "does not open with the keys of this index") from error
 
 
-def header_of(content: bytes, number: int) -> Header:
-    """Return the part of commit ``number`` in clear, which nothing has authenticated yet."""
-    return _parts(content, number)[0]
-
-
-def commit_name(number: int) -> str:
-    """Return the name of the object of commit ``number``."""
-    return f"commits/{number:010d}"
-
-
-def encoder_tag(mark: Mark, fingerprint: str) -> str:
-    """Return what a commit says in clear of its encoder, for writers who cannot read."""
-    return base64.b64encode(hashlib.sha256(f"{mark.uuid} {fingerprint}".encode()).digest()[:12]).decode()
-
-
-def _parts(content: bytes, number: int) -> tuple[Header, int]:
-    """Return the header, and the position of the ciphertext."""
+def header_of(content: bytes, number: int) -> tuple[Header, int]:
+    """Return the part of commit ``number`` in clear, not yet authenticated, and the position of the ciphertext."""
     start = len(_MAGIC) + 4
     end = start + int.from_bytes(content[len(_MAGIC) : start], "little")
     try:
@@ -336,6 +313,16 @@ def _parts(content: bytes, number: int) -> tuple[Header, int]:
         return msgspec.json.decode(content[start:end], type=Header), end
     except (ValueError, msgspec.MsgspecError) as error:
         raise _broken(number, "is damaged") from error
+
+
+def commit_name(number: int) -> str:
+    """Return the name of the object of commit ``number``; the chain begins with ``index.json`` as number 0."""
+    return f"commits/{number:010d}" if number else INDEX_JSON
+
+
+def encoder_tag(mark: Mark, fingerprint: str) -> str:
+    """Return the encoder's salted digest, which a commit states in clear for writers who cannot read."""
+    return base64.b64encode(hashlib.sha256(f"{mark.uuid} {fingerprint}".encode()).digest()[:12]).decode()
 
 
 def _context(mark: Mark, number: int) -> bytes:
@@ -360,8 +347,8 @@ def check_mark(content: bytes, location: str) -> Mark:
             code="E-INDEX-FORMAT",
         )
     try:
-        mark = Mark.decode(content)
-        if mark.schema != SCHEMA or mark.encode() != content:
+        mark = msgspec.json.decode(content, type=Mark)
+        if mark.encode() != content:
             raise ValueError
     except (ValueError, msgspec.MsgspecError) as error:
         raise StoreError(

@@ -1,7 +1,7 @@
 """The newest commit of an index that this machine has seen.
 
-A storage can show an older state of an index, none, or a different index in its place. Only whoever remembers the
-newest commit notices.
+A storage can show an older state of an index, no index, or a different one. Only a machine that remembers the newest
+commit can detect this.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import os
 import warnings
 from pathlib import Path
+from uuid import UUID
 
 import msgspec
 from msgspec import Struct
@@ -21,9 +22,9 @@ from vecveil.search.chain import Chain
 
 
 class Head(Struct, frozen=True, forbid_unknown_fields=True):
-    """A commit, by its number and digest, and the index that it belongs to."""
+    """The number and digest of a commit, and the index that it belongs to."""
 
-    uuid: str
+    uuid: UUID
     number: int
     digest: str
 
@@ -76,7 +77,7 @@ class HeadMemory:
             StoreError: the storage shows a different index, a different commit of this number, or, ``at_head``, an
                 older state.
         """
-        if known is None or self.path is None:
+        if known is None:
             return
         if known.uuid != chain.mark.uuid:
             problem = "contains a different index than before"
@@ -89,7 +90,7 @@ class HeadMemory:
         raise self.lost(problem)
 
     def lost(self, problem: str) -> StoreError:
-        """Return the error of a storage that no longer shows what it had shown."""
+        """Return the error for a storage that no longer shows what it showed before."""
         said = f"The storage of the index {problem}. Restore the storage."
         if self.path is not None:
             said += (
@@ -99,7 +100,7 @@ class HeadMemory:
         return StoreError(said, code="E-INDEX-ROLLED-BACK")
 
     def note(self, chain: Chain, *, instead: bool = False) -> None:
-        """Remember the state, unless another process has seen a newer one; ``instead`` of that too."""
+        """Remember the state, unless another process has seen a newer one; with ``instead`` replace that as well."""
         if self.path is None:
             return
         try:

@@ -1,32 +1,28 @@
 """Read and write a sealed index: follow its chain of commits, load what is live, append, and rewrite segments.
 
-`vecveil.search.chain` has the rules. Here are their requests of the storage: objects are written first, under random
-names; then the commit that adds them is created, only if its number is free. A process that finds it taken reads that
-commit and goes on from there.
+`vecveil.search.chain` has the rules. A writer first writes objects under random names. It then creates the commit that
+adds them, if its number is free; otherwise it reads the commit of that number and continues from there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import re
 import secrets
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
 
-from vecveil.encoders.cache import default_cache_folder
 from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, SealingError, StoreError
-from vecveil.io import expanded
 from vecveil.runtime import progress
 from vecveil.sealing.keystore import KeyStore
 from vecveil.sealing.segments import (
@@ -44,6 +40,7 @@ from vecveil.sealing.segments import (
     schema,
 )
 from vecveil.search.chain import (
+    INDEX_JSON,
     MOST_BYTES,
     Chain,
     Kind,
@@ -60,7 +57,6 @@ from vecveil.search.state import NewVectors, Snapshot, check_texts_there, hashes
 from vecveil.search.storage import Storage
 from vecveil.validation import check_positive
 
-INDEX_JSON = "index.json"
 RETAIN = 86_400.0  # seconds that a replaced object stays, for backups and readers that began before
 _OWNER = "SealedIndex"
 _NUMBER = re.compile(r"commits/([0-9]{10})")
@@ -84,23 +80,6 @@ class StorageOptions(TypedDict, total=False):
     exclusive: bool
 
 
-@dataclass(frozen=True)
-class StorageSettings:
-    """`StorageOptions` with their defaults."""
-
-    max_staleness: float = 2.0
-    trusted_state: str | os.PathLike[str] | None = None
-    cache: str | os.PathLike[str] | None = None
-    storage_options: Mapping[str, Any] | None = None
-    exclusive: bool = False
-
-    def open(self, location: str) -> Storage:
-        """Return the storage of an index."""
-        folder = expanded(self.cache).absolute() if self.cache is not None else default_cache_folder().parent / "index"
-        place = hashlib.sha256(location.encode()).hexdigest()[:24]
-        return Storage(location, cache=folder / place, options=self.storage_options)
-
-
 class SegmentLog:
     """The chain of one index, as one process reads and continues it; see `SealedIndex` for the arguments.
 
@@ -115,24 +94,27 @@ class SegmentLog:
         self,
         location: str,
         source: KeySource,
-        settings: StorageSettings,
         *,
         precision: str,
         encoder: TextEncoder | None,
+        max_staleness: float = 2.0,
+        trusted_state: str | os.PathLike[str] | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        exclusive: bool = False,
     ) -> None:
-        self.location, self.storage, self.encoder = location, settings.open(location), encoder
+        self.location, self.storage, self.encoder = location, Storage(location, storage_options, cache), encoder
         self._source, self._precision = source, precision
-        self.memory = HeadMemory(settings.trusted_state, source.file, self.storage.place)
-        self._staleness = check_positive(settings.max_staleness, owner=_OWNER, param="max_staleness", allow_zero=True)
+        self.memory = HeadMemory(trusted_state, source.file, self.storage.place)
+        self._staleness = check_positive(max_staleness, owner=_OWNER, param="max_staleness", allow_zero=True)
         self.keys: IndexKeys | None = None
         self.chain: Chain | None = None
         self.snapshot: Snapshot | None = None
-        self._mark: Mark | None = None
+        self._mark: Mark  # set with `keys`
         self._epoch: int | None = None  # of the vectors that this process has worked with
-        self._fetched: dict[int, bytes | None] = {}  # commits that were read ahead
-        self._conditional = True if settings.exclusive else None  # None before the storage was probed
+        self._conditional = True if exclusive else None  # None before the storage was probed
         self._vectors = True  # whether segments are loaded with their vectors
-        self._checked = 0.0  # when the storage was last looked at
+        self._checked = -math.inf  # when the storage was last looked at
         self._closed = False
         self._make_locks()
         self.exists()
@@ -177,16 +159,15 @@ class SegmentLog:
                     raise incomplete(self.location, INDEX_JSON) from None
                 return False
             self.memory.check(known, Chain.first(mark))
-            self.keys, self._mark = self._source.of(uuid.UUID(mark.uuid), self.location), mark
+            self.keys, self._mark = self._source.of(mark.uuid, self.location), mark
         return True
 
     def existing(self) -> IndexKeys:
         """Return the keys of the index; raise `StoreError` if there is none."""
-        if not self.exists():
+        if not self.exists() or self.keys is None:
             raise StoreError(
                 f"No sealed index at {self.location}. Create one with add, or check the path.", code="E-INDEX-MISSING"
             )
-        assert self.keys is not None
         return self.keys
 
     def check_reads(self) -> None:
@@ -200,40 +181,27 @@ class SegmentLog:
             )
 
     def made(self) -> IndexKeys:
-        """Return the keys of the index, which is made if it is not there."""
+        """Return the keys of the index; make the index if there is none."""
         if not self.exists():
             keys = self._source.new()
             mark = Mark.new(keys)
             try:
                 self.storage.create(INDEX_JSON, mark.encode())
+                self.keys, self._mark = keys, mark
             except FileExistsError:
                 self._source.discard(keys)
-                self.exists()
-            else:
-                self.keys, self._mark = keys, mark
-        assert self.keys is not None
-        return self.keys
+        return self.existing()
+
+    def state(self) -> Chain | None:
+        """Return the state of an index that may not be loaded, with a compatible encoder; None for a new index."""
+        if self.chain is None and self.exists():
+            self._check_encoder(self.advance())
+        return self.chain
 
     @property
     def precision(self) -> str:
-        """Precision of the vectors: that of the index, once it has any."""
+        """Precision of the vectors: the index's, once it has any."""
         return (self.chain.precision if self.chain else None) or self._precision
-
-    @property
-    def dimension(self) -> int | None:
-        """Dimension of the vectors, or None before the first append."""
-        return self.chain.dimension if self.chain else None
-
-    def known_dimension(self) -> int | None:
-        """Return the dimension, and check the encoder, of an index that may not be loaded; None for a new one."""
-        if self.chain is None and self.exists():
-            self._check_encoder(self.advance())
-        return self.dimension
-
-    @property
-    def noted_encoder(self) -> str | None:
-        """Fingerprint of the encoder that the index notes."""
-        return self.chain.encoder if self.chain else None
 
     def advance(self) -> Chain:
         """Follow the chain to its head.
@@ -242,35 +210,35 @@ class SegmentLog:
             StoreError: a commit does not follow, is missing, or is older than what this machine has seen.
         """
         with self._loading:
-            return self._advance()
-
-    def _advance(self) -> Chain:
-        keys, known, mark = self.existing(), self.memory.read(), self._mark
-        assert mark is not None
-        reading = keys if keys.reads else None
-        chain = self.chain or self._start(mark, known, reading)
-        number = chain.number
-        self.memory.check(known, chain)
-        while (content := self.content(chain.number + 1)) is not None:
-            chain = chain.follow(content, reading)
+            keys, known = self.existing(), self.memory.read()
+            reading = keys if keys.reads else None
+            chain, ahead = self._start(known, reading) if self.chain is None else (self.chain, {})
+            number = chain.number
             self.memory.check(known, chain)
-        self.memory.check(known, chain, at_head=True)
-        if chain.number == number and self.chain is not None and not self.storage.has(_name_at(number)):
-            raise self.memory.lost(f"was rolled back, or is not mounted: {_name_at(number)} is gone")
-        if reading and not chain.complete:
-            raise KeyFileError(
-                f"The last commits of {self.location} were written under a data key that was renewed and deleted: the "
-                "storage shows an older state, or the key file comes from a later one.",
-                code="E-SEAL-OPEN",
-                param="key",
-            )
-        if self.chain is None or chain.number > number:
-            self.memory.note(chain)
-        self.chain = chain
-        return chain
+            while (content := ahead.pop(chain.number + 1, None) or self.content(chain.number + 1)) is not None:
+                chain = chain.follow(content, reading)
+                self.memory.check(known, chain)
+            self.memory.check(known, chain, at_head=True)
+            if chain is self.chain and not self.storage.has(commit_name(number)):
+                raise self.memory.lost(f"was rolled back, or is not mounted: {commit_name(number)} is gone")
+            if reading and not chain.complete:
+                raise KeyFileError(
+                    f"The last commits of {self.location} were written under a data key that was renewed and deleted: "
+                    "the storage shows an older state, or the key file comes from a later one.",
+                    code="E-SEAL-OPEN",
+                    param="key",
+                )
+            if chain is not self.chain:
+                self.memory.note(chain)
+            self.chain = chain
+            return chain
 
-    def _start(self, mark: Mark, known: Head | None, keys: IndexKeys | None) -> Chain:
-        """Return the state from which the chain is followed to its head; a reader begins before a checkpoint."""
+    def _start(self, known: Head | None, keys: IndexKeys | None) -> tuple[Chain, dict[int, bytes | None]]:
+        """Return the state from which to follow the chain, for a reader one before a checkpoint, and commits after it.
+
+        The commits were read ahead, at once, from a remote storage.
+        """
+        mark = self._mark
         listed = {int(match[1]) for name in self.storage.list("commits") if (match := _NUMBER.fullmatch(name))} - {0}
         head = next(number for number in range(len(listed) + 1) if number + 1 not in listed)
         if any(number > head for number in listed):  # a listing is not taken at one moment
@@ -281,24 +249,26 @@ class SegmentLog:
             if self._is_commit(mark, number, keys):  # not junk that has the name of one
                 raise incomplete(self.location, commit_name(head + 1))
         if not head:
-            return Chain.first(mark)
-        header = header_of(self.content(head, needed=True), head)
+            return Chain.first(mark), {}
+        header, _ = header_of(self.needed(head), head)
         start = max(min(header.checkpoint, head) - 1, 0) if keys else head - 1
-        numbers = range(start + 1, head + 1)
+        ahead: dict[int, bytes | None] = {}
         if not self.storage.local:
+            numbers = range(start + 1, head + 1)
             with ThreadPoolExecutor(16) as pool:
-                self._fetched = dict(zip(numbers, pool.map(self.content, numbers), strict=True))
+                ahead = dict(zip(numbers, pool.map(self.content, numbers), strict=True))
         if known is None or not 0 < known.number < start:
-            return Chain.at(mark, start, header_of(self.content(start + 1, needed=True), start + 1).previous)
+            header, _ = header_of(ahead.get(start + 1) or self.needed(start + 1), start + 1)
+            return Chain.at(mark, start, header.previous), ahead
         chain = Chain.at(mark, known.number, known.digest)
-        for number in range(known.number + 1, start + 1):  # what was known is a part of this chain
-            chain = chain.follow(self.content(number, needed=True), None)
-        return chain
+        for number in range(known.number + 1, start + 1):  # the remembered commit is a part of this chain
+            chain = chain.follow(self.needed(number), None)
+        return chain, ahead
 
     def _is_commit(self, mark: Mark, number: int, keys: IndexKeys | None) -> bool:
         """Return whether an object is a commit of this index, as far as this process can tell."""
         try:
-            content = self.content(number, needed=True)
+            content = self.needed(number)
             header_of(content, number) if keys is None else opened(mark, number, content, keys)
         except RetiredKeyError:
             return True
@@ -306,22 +276,25 @@ class SegmentLog:
             return False
         return True
 
-    def content(self, number: int, *, needed: bool = False) -> Any:
+    def content(self, number: int) -> bytes | None:
         """Return the bytes of a commit, or None if there is none."""
-        content = self._fetched.pop(number, None)
         with contextlib.suppress(FileNotFoundError):
-            return self.storage.read(commit_name(number), MOST_BYTES) if content is None else content
-        if needed:
-            raise incomplete(self.location, commit_name(number))
+            return self.storage.read(commit_name(number), MOST_BYTES)
         return None
 
-    def _published(self, chain: Chain, content: bytes) -> bool:
-        """Create the next commit; return whether its number was free. Returns when it is durable."""
-        assert self.keys is not None
-        after = chain.follow(content, self.keys if self.keys.reads else None)
+    def needed(self, number: int) -> bytes:
+        """Return the bytes of a commit; raise `StoreError` if there is none."""
+        content = self.content(number)
+        if content is None:
+            raise incomplete(self.location, commit_name(number))
+        return content
+
+    def _published(self, chain: Chain, content: bytes) -> Chain | None:
+        """Create the next commit; return the state after it, or None if its number is taken. It is then durable."""
+        keys = self.existing()
+        after = chain.follow(content, keys if keys.reads else None)
         name = commit_name(after.number)
-        if self._digest_at(chain.number) != chain.digest:  # no commit is left in a folder that was made anew
-            raise self.memory.lost("was exchanged or made anew while this process had it open")
+        self._check_same_place(chain)  # no commit is left in a folder that was made anew
         try:
             self.storage.create(name, content)
         except FileExistsError as error:
@@ -333,26 +306,26 @@ class SegmentLog:
                     code="E-INDEX-STORAGE",
                 ) from error
             if there != content:  # a commit has a random key: equal bytes are ours
-                return False
-        if (digest := self._digest_at(chain.number)) != chain.digest:
-            if digest is not None:  # otherwise it may be missing for a moment, and others may have gone on from ours
-                self.storage.delete([name])
-            raise self.memory.lost("was exchanged or made anew while this process had it open")
+                return None
+        self._check_same_place(chain, created=name)
         with self._loading:
             self.chain = after
             self.memory.note(after)
-        return True
+        return after
 
-    def _digest_at(self, number: int) -> str | None:
-        with contextlib.suppress(FileNotFoundError):
-            return hashlib.sha256(self.storage.read(_name_at(number), MOST_BYTES)).hexdigest()
-        return None
+    def _check_same_place(self, chain: Chain, *, created: str | None = None) -> None:
+        """Raise if the storage was exchanged since ``chain`` was read, and take back the commit ``created`` there."""
+        last = self.content(chain.number)
+        if last is not None and hashlib.sha256(last).hexdigest() == chain.digest:
+            return
+        if created and last is not None:  # a missing one may return, and others may have gone on from ours
+            self.storage.delete([created])
+        raise self.memory.lost("was exchanged or made anew while this process had it open")
 
-    def _check_writable(self) -> None:
+    def _check_writable(self, mark: Mark) -> None:
         """Raise for a storage in which two processes could create one commit, unless ``exclusive`` is set."""
         if self._conditional is None:
-            assert self._mark is not None
-            self._conditional = self.storage.is_conditional(INDEX_JSON, self._mark.encode())
+            self._conditional = self.storage.is_conditional(INDEX_JSON, mark.encode())
         if not self._conditional:
             raise StoreError(
                 f"The storage of {self.location} does not create an object only if it is absent, so two processes "
@@ -362,14 +335,13 @@ class SegmentLog:
 
     def _check_encoder(self, chain: Chain) -> None:
         """Raise if this process has another encoder than the index, or vectors from before it was encoded again."""
-        own = None if self.encoder is None else self.encoder.model_fingerprint
+        own, name = _noted(self.encoder)
         label = "another encoder"  # for a process that cannot read its name
         if chain.encoder is not None:
             label = f"the encoder {chain.encoder_name} (fingerprint {chain.encoder[:12]})"
         if own is not None and chain.encoder_tag not in (None, encoder_tag(chain.mark, own)):
-            assert self.encoder is not None
             raise _other_encoder(
-                f"The index has {label}, not {self.encoder.name}. Open it with that encoder, or encode it again with "
+                f"The index has {label}, not {name}. Open it with that encoder, or encode it again with "
                 "index.reencode(encoder)."
             )
         if own is None and self._epoch not in (None, chain.epoch):
@@ -378,83 +350,60 @@ class SegmentLog:
             )
         self._epoch = chain.epoch
 
-    def _noted(self) -> tuple[str | None, str | None]:
-        """Return what a commit notes of the encoder."""
-        fingerprint = None if self.encoder is None else self.encoder.model_fingerprint
-        return (None, None) if fingerprint is None or self.encoder is None else (fingerprint, self.encoder.name)
-
     # Reading ----------------------------------------------------------------------------------------
 
     def current(self) -> Snapshot:
         """Return the state to answer from, at most ``max_staleness`` old, and 10 s more while a newer one is loaded."""
         self.check_open()
-        age = time.monotonic() - self._checked
-        if self.snapshot is None or age > self._staleness:
-            late = self.snapshot is None or age > self._staleness + _PATIENCE
-            if self._loading.acquire(blocking=late):
-                try:
-                    if self.snapshot is None or time.monotonic() - self._checked > self._staleness:
-                        self._refresh()
-                finally:
-                    self._loading.release()
-        assert self.snapshot is not None
-        return self.snapshot
+        late = time.monotonic() - self._checked - self._staleness
+        if late > 0 and self._loading.acquire(blocking=late > _PATIENCE):
+            try:
+                if time.monotonic() - self._checked > self._staleness:  # no other thread has loaded it meanwhile
+                    self.refresh()
+            finally:
+                self._loading.release()
+        return self.snapshot or self.refresh()
 
     def refresh(self, *, afresh: bool = False) -> Snapshot:
         """See `SealedIndex.refresh`."""
         with self._loading:
+            self.check_reads()
             if afresh:
                 self.snapshot = None
                 for name in self.storage.copies():
                     self.storage.forget_copy(name)
-            self._refresh()
-            assert self.snapshot is not None
+            began = time.monotonic()
+            before = self.snapshot or Snapshot({}, {}, {})
+            while True:
+                chain = self.advance()
+                self._check_encoder(chain)
+                added = {name: stored for name, stored in chain.objects.items() if name not in before.parts}
+                _allow_files(len(chain.objects) + len(added))
+                try:
+                    new = {
+                        name: load(self._segment(stored), stored.version, vectors=self._vectors)
+                        for name, stored in added.items()
+                    }
+                    break
+                except (FileNotFoundError, SealingError, RetiredKeyError) as error:
+                    if self.content(chain.number + 1) is None:  # otherwise the object may have been replaced meanwhile
+                        if isinstance(error, FileNotFoundError):
+                            raise incomplete(self.location, str(error)) from error
+                        raise
+            # Others may share the folder of copies: what they load is left alone.
+            unused = (before.parts.keys() if self.snapshot else self.storage.copies()) - chain.objects.keys()
+            keep = [name for name in before.parts if name in chain.objects]
+            self.snapshot = before.with_parts(keep, new, encoder=self.encoder, dimension=chain.dimension)
+            self._checked = began
+            for name in unused:
+                self.storage.forget_copy(name)
             return self.snapshot
-
-    def _refresh(self) -> None:
-        """Bring the snapshot to the head of the chain; `_loading` is held."""
-        self.check_reads()
-        began = time.monotonic()
-        before = self.snapshot or Snapshot({}, {}, {})
-        while True:
-            chain = self.advance()
-            self._check_encoder(chain)
-            wanted = [name for name in chain.objects if name not in before.parts]
-            _allow_files(len(chain.objects) + len(wanted))
-            try:
-                new = {
-                    name: load(self._segment(stored), stored.version, vectors=self._vectors)
-                    for name in wanted
-                    for stored in [chain.objects[name]]
-                }
-                break
-            except (FileNotFoundError, SealingError, RetiredKeyError) as error:
-                if self.content(chain.number + 1) is None:  # otherwise the object may have been replaced meanwhile
-                    if isinstance(error, FileNotFoundError):
-                        name = next((name for name in wanted if name in str(error)), str(error.filename or error))
-                        raise incomplete(self.location, name) from error
-                    raise
-        keep = [name for name in before.parts if name in chain.objects]
-        # Others may share the folder of copies: what they load is left alone.
-        unused = (before.parts.keys() if self.snapshot else self.storage.copies()) - chain.objects.keys()
-        self.snapshot = before.with_parts(keep, new, encoder=self.encoder, dimension=chain.dimension)
-        self._checked = began
-        for name in unused:
-            self.storage.forget_copy(name)
 
     def _segment(self, stored: StoredObject) -> Segment:
         """Open a segment and compare its record with the chain."""
-        keys, chain = self.existing(), self.chain
-        assert chain is not None
-
-        def open_object(*, fresh: bool = False) -> Any:
-            try:
-                return self.storage.open(stored, fresh=fresh)
-            except FileNotFoundError:
-                raise FileNotFoundError(stored.name) from None
-
-        again = None if self.storage.local else lambda: open_object(fresh=True)
-        segment = Segment(open_object(), stored.name, keys, again=again)
+        keys, chain = self.existing(), self.chain or self.advance()
+        again = None if self.storage.local else lambda: self.storage.open(stored, fresh=True)
+        segment = Segment(self.storage.open(stored), stored.name, keys, again=again)
         record = segment.record
         layout = record["uuid"], record["rows"], record["dimension"], record["precision"]
         if layout != (str(keys.uuid), stored.rows, chain.dimension, chain.precision):
@@ -473,7 +422,8 @@ class SegmentLog:
         Raises:
             StoreError: there is no index, or a commit has replaced one of the segments.
         """
-        objects = self.advance().objects
+        chain = self.advance()
+        objects = chain.objects
         try:
             parts = {name: load(self._segment(objects[name]), objects[name].version) for name in segments}
         except (KeyError, FileNotFoundError, RetiredKeyError):
@@ -485,7 +435,7 @@ class SegmentLog:
             name: np.unpackbits(np.frombuffer(segments[name], np.uint8), count=len(part)).astype(np.bool_)
             for name, part in parts.items()
         }
-        self.snapshot = Snapshot(parts, current, current, dimension=self.dimension)
+        self.snapshot = Snapshot(parts, current, current, dimension=chain.dimension)
         self._staleness, self._checked = np.inf, time.monotonic()
 
     # Writing ----------------------------------------------------------------------------------------
@@ -509,7 +459,7 @@ class SegmentLog:
             if not deleted and encoder is not self.encoder:
                 raise _other_encoder("This process encoded the index again meanwhile. Add the rows again.", "vectors")
             keys, chain = self.made(), self.advance()
-            self._check_writable()
+            self._check_writable(chain.mark)
             objects: list[StoredObject] = []
             under: Any = None
             while True:
@@ -535,7 +485,7 @@ class SegmentLog:
                         keys,
                         time=time.time(),
                         layout=layout,
-                        encoder=self._noted(),
+                        encoder=_noted(self.encoder),
                         adds=objects,
                     )
                 except KeyFileError:  # the key may have been renewed and deleted meanwhile
@@ -543,15 +493,14 @@ class SegmentLog:
                     if chain.key_id == before.key_id:
                         raise
                     continue
-                if self._published(chain, content):
+                if after := self._published(chain, content):
                     break
-                chain = self.advance()
+                after = chain = self.advance()
                 if objects[0].name in chain.objects:  # this commit was created, whatever the storage answered
                     break
             if self.snapshot is not None:
                 self.refresh()
-            assert self.chain is not None
-            if keys.reads and len(_small_appends(self.chain)) >= _MOST_APPENDS:
+            if keys.reads and len(_small_appends(after)) >= _MOST_APPENDS:
                 with contextlib.suppress(StoreError):  # the rows are durable in any case
                     self.rewrite(self._small, once=True)
 
@@ -613,9 +562,9 @@ class SegmentLog:
             outputs: list[StoredObject] = []
             for _ in range(_ROUNDS):
                 with self._loading:
-                    snapshot, chain = self.refresh(), self.chain  # the commit that the snapshot is of
-                assert chain is not None
-                self._check_writable()
+                    snapshot = self.refresh()
+                    chain = self.chain or self.advance()  # the commit that the snapshot is of
+                self._check_writable(chain.mark)
                 if any(each.name in chain.objects for each in outputs):
                     break  # this commit was created, whatever the storage answered
                 if not sources <= chain.objects.keys() or any(each.name in chain.voided for each in outputs):
@@ -640,7 +589,7 @@ class SegmentLog:
                         keys,
                         time=time.time(),
                         layout=layout if chain.dimension else (None, None),
-                        encoder=(vectors.encoder.model_fingerprint, vectors.encoder.name) if vectors else self._noted(),
+                        encoder=_noted(vectors.encoder if vectors else self.encoder),
                         adds=outputs,
                         removes=sorted(sources),
                         gone=sorted(chain.replaced.keys() - listed.keys()),
@@ -652,10 +601,10 @@ class SegmentLog:
                         continue
                     raise incomplete(self.location, str(error)) if isinstance(error, OSError) else error from None
                 with self._loading:
-                    published = self._published(chain, content)
-                    if published and vectors is not None:
+                    after = self._published(chain, content)
+                    if after and vectors is not None:
                         self.encoder = vectors.encoder
-                if published:
+                if after:
                     if self.content(chain.number + 1) != content:
                         raise incomplete(self.location, commit_name(chain.number + 1))
                     self.refresh()
@@ -663,10 +612,9 @@ class SegmentLog:
                     break
             else:
                 raise StoreError(f"{_OWNER}: other processes wrote all the time. Call this again.", code="E-INDEX-BUSY")
-            assert self.chain is not None
             now, listed = time.time(), self.storage.list("segments")
-            aged = (name for name, at in self.chain.replaced.items() if not retain or now - at >= retain)
-            self.storage.delete([name for name in aged if name in listed])
+            replaced = (self.chain or chain).replaced.items()
+            self.storage.delete(name for name, at in replaced if name in listed and (not retain or now - at >= retain))
             self.storage.tidy()
 
     def unknown(
@@ -686,8 +634,7 @@ class SegmentLog:
 
         So each row is written again a logarithmic number of times, and a few new rows do not move many old ones.
         """
-        assert self.chain is not None
-        chosen = _small_appends(self.chain) & snapshot.parts.keys()
+        chosen = _small_appends(self.chain or self.advance()) & snapshot.parts.keys()
         rows = sum(len(snapshot.parts[name]) for name in chosen)
         others = sorted((len(part), name) for name, part in snapshot.parts.items() if name not in chosen)
         for size, name in others:
@@ -726,7 +673,7 @@ class SegmentLog:
             if self.unknown(self.advance(), self.storage.list("segments"), (), 0):
                 self.rewrite(lambda snapshot: set(), clear=True, retain=0)
 
-    def renew_keys(self, *, show_progress: bool | None = None) -> None:
+    def renew_keys(self) -> None:
         """See `SealedIndex.reseal`."""
         keys = self.existing()
         if not isinstance(keys, DataKeys) or not isinstance(keys.store, KeyStore):
@@ -735,16 +682,15 @@ class SegmentLog:
                 param="key",
             )
         with self._changing:
-            # A renewal that was interrupted before its commit goes on; one that was interrupted after it is finished,
-            # and a new one begins.
+            # A renewal that was interrupted before its commit continues. One that was interrupted after its commit is
+            # finished first; then a new one begins.
             if self.advance().key_id == keys.current():
                 keys.store.retire(keys.collection, keep=bytes.fromhex(keys.current()))
                 keys.store.rotate(keys.collection)
             new = keys.current()
-            everything = lambda snapshot: set(snapshot.parts)  # noqa: E731
-            self.rewrite(everything, "renew keys", whole=True, clear=True, retain=0, key_id=new)
+            self.rewrite(_everything, "renew keys", whole=True, clear=True, retain=0, key_id=new)
             self.clear()
-            # Another renewal may have begun since: then this key, of what was verified, is no longer the current one.
+            # Another renewal may have made a newer key meanwhile: keep the key of what was verified.
             keys.store.retire(keys.collection, keep=bytes.fromhex(new))
 
     def reencode(self, encoder: TextEncoder, *, show_progress: bool | None = None) -> None:
@@ -759,7 +705,7 @@ class SegmentLog:
         for _ in range(2):  # the second time, what others have added during the first
             left += self._encode_all(snapshot, vectors, show_progress)
             snapshot = self.refresh()
-        self.rewrite(lambda snapshot: set(snapshot.parts), "re-encode", whole=True, vectors=vectors)
+        self.rewrite(_everything, "re-encode", whole=True, vectors=vectors)
         self.storage.delete(left)
 
     def _encode_all(self, snapshot: Snapshot, vectors: NewVectors, show: bool | None) -> list[str]:
@@ -810,7 +756,8 @@ class SegmentLog:
     ) -> list[StoredObject]:
         """Write the current rows of the chosen segments into new ones, read them back, and return them."""
         limit = max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // (2 * layout[0])))
-        left = sum((_sizes(snapshot, name) for name in chosen), NO_ROWS)
+        counts = {name: int(np.count_nonzero(snapshot.current[name])) for name in chosen}
+        left = sum((snapshot.parts[name].segment.sizes().part(count) for name, count in counts.items()), NO_ROWS)
         source = self._surviving(snapshot, chosen, forgotten, vectors)
         outputs: list[StoredObject] = []
         rest = next(source, None)
@@ -828,14 +775,21 @@ class SegmentLog:
             expected = left.part(min(limit, left.rows))
             left = left.part(left.rows - expected.rows)
             outputs.append(self._write(tables(), layout, key_id, as_of=number, expected=expected))
-        for stored in outputs:  # every page opens, of what the storage contains
-            self.storage.forget_copy(stored.name)
-            segment = Segment(self.storage.open(stored), stored.name, self.existing())
-            rows = sum(len(table) for table in segment.columns(["id", "vector", "text", "metadata"]))
-            segment.close()
-            if rows != stored.rows:
-                raise SealingError(f"{stored.name} does not contain what was written.", code="E-SEAL-OPEN")
+        for stored in outputs:
+            self.check_pages(stored)
         return outputs
+
+    def check_pages(self, stored: StoredObject) -> None:
+        """Read every page of an object from the storage.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            SealingError: the object or a page of it is damaged.
+        """
+        file = self.storage.open(stored, fresh=True)
+        with contextlib.closing(Segment(file, stored.name, self.existing())) as segment:
+            for _ in segment.columns(segment.names):
+                pass
 
     def _surviving(
         self, snapshot: Snapshot, chosen: set[str], forgotten: Any, vectors: NewVectors | None
@@ -885,6 +839,12 @@ def _name_at(number: int) -> str:
     return commit_name(number) if number else INDEX_JSON
 
 
+def _noted(encoder: TextEncoder | None) -> tuple[str, str] | tuple[None, None]:
+    """Return the fingerprint and name that a commit notes of an encoder; one without a fingerprint is not noted."""
+    fingerprint = encoder.model_fingerprint if encoder else None
+    return (fingerprint, encoder.name) if encoder and fingerprint else (None, None)
+
+
 def _other_encoder(sentence: str, param: str = "encoder") -> IncompatibleError:
     return IncompatibleError(sentence, code="E-INCOMPATIBLE-ENCODER", param=param)
 
@@ -894,9 +854,8 @@ def _small_appends(chain: Chain) -> set[str]:
     return {each.name for each in chain.objects.values() if each.as_of is None and each.rows < _SEGMENT_ROWS // 2}
 
 
-def _sizes(snapshot: Snapshot, name: str) -> Sizes:
-    """Return about the sizes of a segment's current rows."""
-    return snapshot.parts[name].segment.sizes().part(int(np.count_nonzero(snapshot.current[name])))
+def _everything(snapshot: Snapshot) -> set[str]:
+    return set(snapshot.parts)
 
 
 def _texts(snapshot: Snapshot) -> Iterator[list[str]]:

@@ -24,7 +24,7 @@ from vecveil.sealing.sealer import Ranking, Unsealed
 from vecveil.sealing.segments import PRECISIONS, KeySource, encode_vectors
 from vecveil.search import check_fields
 from vecveil.search.filters import MetadataTable, Where, check_where, compared_fields
-from vecveil.search.log import RETAIN, SegmentLog, StorageOptions, StorageSettings
+from vecveil.search.log import RETAIN, SegmentLog, StorageOptions
 from vecveil.search.scan import WordCounts, nearest, scores
 from vecveil.search.state import LoadedSegment, Snapshot
 from vecveil.types import Embeddings
@@ -114,8 +114,8 @@ class SealedIndex:
             )
         self.create = create
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
-        source, settings = KeySource(key, name or self.location), StorageSettings(**storage)
-        self._log = SegmentLog(self.location, source, settings, precision=precision, encoder=_encoder(encoder))
+        source = KeySource(key, name or self.location)
+        self._log = SegmentLog(self.location, source, precision=precision, encoder=_encoder(encoder), **storage)
         _opened.add(self)
         # Of the segments that are loaded; dropped with them. Many threads may need one at once, and one builds it.
         self._tables: WeakKeyDictionary[LoadedSegment, MetadataTable] = WeakKeyDictionary()
@@ -139,13 +139,13 @@ class SealedIndex:
     @property
     def noted_encoder(self) -> str | None:
         """Fingerprint of the encoder of the index; None if its newest segment notes none."""
-        self._log.known_dimension()
-        return self._log.noted_encoder
+        chain = self._log.state()
+        return chain.encoder if chain else None
 
     @property
     def precision(self) -> str:
         """Precision of the vectors."""
-        self._log.known_dimension()
+        self._log.state()
         return self._log.precision
 
     @property
@@ -384,7 +384,7 @@ class SealedIndex:
             InvalidInputError: the key is no key store, so there is no key to delete.
             StoreError: writers keep appending under the older key. It stays.
         """
-        self._log.renew_keys(show_progress=show_progress)
+        self._log.renew_keys()
         return self.count()
 
     def reencode(
@@ -481,7 +481,7 @@ class SealedIndex:
 
     def _opened(self, places: list[tuple[LoadedSegment, int]]) -> Unsealed:
         """Return these rows; texts and metadata come from the local copy of the segments."""
-        n = self._log.dimension or 0
+        n = self._log.chain.dimension or 0 if self._log.chain else 0
         vectors = np.zeros((len(places), n), np.float32)
         ids: list[Any] = [None] * len(places)
         texts: list[str | None] = [None] * len(places)

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from vecveil.encoders.cache import default_cache_folder
 from vecveil.errors import InvalidInputError, SealingError, StoreError, optional_import
-from vecveil.io import NO_LINKS, atomic_path, hold, locked, make_folders, sync_folder, temporary_name
+from vecveil.io import NO_LINKS, atomic_path, expanded, hold, locked, make_folders, sync_folder, temporary_name
 from vecveil.search.chain import StoredObject
 
 # Protocols of fsspec that create an object only if its name is free, in one request.
@@ -30,7 +31,7 @@ _LINK_ERRORS = (errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR)
 
 
 class PositionedFile(io.RawIOBase):
-    """A file that is read at positions of its own, so that a process and its fork do not move each other's."""
+    """A file with a private read position, so that a process and its fork do not move each other's."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._at = descriptor, 0
@@ -70,16 +71,20 @@ class Storage:
 
     Args:
         location: folder, or URL of fsspec such as ``s3://bucket/notes``.
-        cache: folder for copies of remote objects; a folder needs none.
         options: options of the fsspec file system, such as ``endpoint_url``.
+        cache: folder for copies of remote objects, by default in the user's cache folder.
 
     Attributes:
         local: whether the location is a folder of this machine.
     """
 
-    def __init__(self, location: str, *, cache: Path, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, location: str, options: Mapping[str, Any] | None = None, cache: str | os.PathLike[str] | None = None
+    ) -> None:
         self.local = "://" not in location or location.startswith("file://")
-        self._cache, self._location, self._options = cache, location, options
+        self._location, self._options = location, options
+        folder = default_cache_folder().parent / "index" if cache is None else expanded(cache).absolute()
+        self._cache = folder / hashlib.sha256(location.encode()).hexdigest()[:24]
         self._root = os.path.abspath(location.removeprefix("file://"))
         if not self.local:
             self._connect()
@@ -115,10 +120,10 @@ class Storage:
         return False
 
     def list(self, folder: str) -> dict[str, float | None]:
-        """Return the names of the objects in ``folder``, with it, and when they were written, if that is known."""
+        """Return the objects in ``folder`` by full name, each with the time of its writing, if known."""
         with _reported(f"list {folder}"):
             if self.local:
-                with contextlib.suppress(FileNotFoundError), self._at(folder) as (place, prefix):
+                with contextlib.suppress(FileNotFoundError), self._at(f"{folder}/") as (place, prefix):
                     names = os.listdir(place if _RELATIVE else prefix)
                     listed: dict[str, float | None] = {}
                     for name in names:
@@ -174,7 +179,10 @@ class Storage:
             SealingError: it has another digest.
         """
         for again in (fresh, True):
-            file = self.open_unknown(stored.name, expected=stored.bytes, fresh=again)
+            try:
+                file = self.open_unknown(stored.name, expected=stored.bytes, fresh=again)
+            except FileNotFoundError:
+                raise FileNotFoundError(stored.name) from None
             with _reported(f"read {stored.name}"):
                 if hashlib.file_digest(file, "sha256").hexdigest() == stored.digest:
                     file.seek(0)
@@ -182,14 +190,10 @@ class Storage:
             file.close()
             if again or self.local:
                 break
-        raise SealingError(
-            f"{stored.name} is not what the index wrote: it was cut, altered or exchanged. Restore it from a backup of "
-            "the storage.",
-            code="E-SEAL-OPEN",
-        )
+        raise _altered(stored.name)
 
     def open_unknown(self, name: str, *, expected: int | None = None, fresh: bool = False) -> PositionedFile:
-        """Return an object without a comparison.
+        """Return an object whose digest is unknown.
 
         Raises:
             SealingError: its size is not ``expected``.
@@ -197,20 +201,19 @@ class Storage:
         with _reported(f"fetch {name}"):
             if self.local:
                 file = self._opened(name)
-            else:
-                target = self._cache / name
-                if fresh or not target.exists():
-                    path = f"{self._root}/{name}"
-                    self._fs.invalidate_cache()  # a listing from before answers `info`
-                    if expected is not None and self._retry(lambda: self._fs.info(path))["size"] != expected:
-                        raise _cut(name)
-                    with atomic_path(target, mode=0o600) as temporary:
-                        self._retry(lambda: self._fs.get_file(path, str(temporary)))
-                file = PositionedFile(os.open(target, os.O_RDONLY | _SAFE))
-        if self.local and expected not in (None, os.fstat(file.fileno()).st_size):
-            file.close()
-            raise _cut(name)
-        return file
+                if expected not in (None, os.fstat(file.fileno()).st_size):
+                    file.close()
+                    raise _altered(name)
+                return file
+            target = self._cache / name
+            if fresh or not target.exists():
+                path = f"{self._root}/{name}"
+                self._fs.invalidate_cache()  # `info` would answer from an earlier listing
+                if expected is not None and self._retry(lambda: self._fs.info(path))["size"] != expected:
+                    raise _altered(name)
+                with atomic_path(target, mode=0o600) as temporary:
+                    self._retry(lambda: self._fs.get_file(path, str(temporary)))
+            return PositionedFile(os.open(target, os.O_RDONLY | _SAFE))
 
     @contextlib.contextmanager
     def creating(self, name: str) -> Iterator[IO[bytes]]:
@@ -229,24 +232,23 @@ class Storage:
                 if not name.startswith("segments/"):  # a segment stays as the local copy
                     self.forget_copy(name)
                 return
-            folder, _, last = name.rpartition("/")
-            if not folder:
+            if "/" not in name:
                 self.make()
-            if not os.path.isdir(os.path.join(self._root, folder)):
+            if not os.path.isdir(os.path.dirname(os.path.join(self._root, name))):
                 raise OSError("its folder is missing")
-            with self._at(folder) as (place, prefix):
-                temporary, descriptor = self._temporary(prefix, last, place)
+            with self._at(name) as (place, final):
+                temporary, descriptor = self._temporary(final, place)
                 try:
                     with os.fdopen(descriptor, "rb+", closefd=False) as file:
                         yield file
                         file.flush()
                         os.fsync(descriptor)
-                    self._name(temporary, prefix + last, place)
+                    self._name(temporary, final, place)
                 finally:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(temporary, dir_fd=place)
                     os.close(descriptor)
-                sync_folder(Path(prefix) if place is None else place)
+                sync_folder(Path(final).parent if place is None else place)
 
     def create(self, name: str, data: bytes) -> None:
         """Create a small object; see `creating`."""
@@ -261,9 +263,8 @@ class Storage:
                     self._retry(functools.partial(self._fs.rm_file, f"{self._root}/{name}"))
                     self.forget_copy(name)
                     continue
-                folder, _, last = name.rpartition("/")
-                with self._at(folder) as (place, prefix):
-                    os.unlink(prefix + last, dir_fd=place)
+                with self._at(name) as (place, path):
+                    os.unlink(path, dir_fd=place)
 
     def forget_copy(self, name: str) -> None:
         """Delete the local copy of a remote object."""
@@ -281,7 +282,7 @@ class Storage:
     def tidy(self) -> None:
         """Delete temporary files that killed writers left; live ones are locked."""
         for folder in ("segments", "commits"):
-            with contextlib.suppress(OSError), self._at(folder, cached=True) as (place, prefix):
+            with contextlib.suppress(OSError), self._at(f"{folder}/", cached=True) as (place, prefix):
                 for name in os.listdir(place if _RELATIVE else prefix):
                     if name.startswith(".") and name.endswith(".tmp"):
                         with contextlib.suppress(OSError, AttributeError):
@@ -301,14 +302,19 @@ class Storage:
     # A folder --------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _at(self, folder: str, *, cached: bool = False) -> Iterator[tuple[int | None, str]]:
-        """Yield an open folder of objects for ``dir_fd``; where there is no such thing None, and a prefix of paths."""
-        root = self._root if self.local or not cached else str(self._cache)
+    def _at(self, name: str, *, cached: bool = False) -> Iterator[tuple[int | None, str]]:
+        """Yield a descriptor for ``dir_fd`` and the path of an object relative to it.
+
+        The path of a folder ends in a slash; its objects are prefixed with what is yielded. Without ``dir_fd`` the
+        descriptor is None and the path is whole.
+        """
+        root = str(self._cache) if cached and not self.local else self._root
+        folder, _, last = name.rpartition("/")
         if not _RELATIVE:
             place = os.path.join(root, folder)
             if os.path.islink(place):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-            yield None, os.path.join(place, "")
+            yield None, os.path.join(place, last)
             return
         descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -316,24 +322,23 @@ class Storage:
                 within = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _SAFE, dir_fd=descriptor)
                 os.close(descriptor)
                 descriptor = within
-            yield descriptor, ""
+            yield descriptor, last
         finally:
             os.close(descriptor)
 
     def _opened(self, name: str) -> PositionedFile:
-        folder, _, last = name.rpartition("/")
-        with self._at(folder) as (place, prefix):
-            descriptor = os.open(prefix + last, os.O_RDONLY | _SAFE, dir_fd=place)
+        with self._at(name) as (place, path):
+            descriptor = os.open(path, os.O_RDONLY | _SAFE, dir_fd=place)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise OSError("it is no regular file")
         return PositionedFile(descriptor)
 
     @staticmethod
-    def _temporary(prefix: str, last: str, place: int | None) -> tuple[str, int]:
+    def _temporary(final: str, place: int | None) -> tuple[str, int]:
         """Return a new file, locked, so that `tidy` leaves it alone until it has its name."""
         while True:
-            name = prefix + temporary_name(last)
+            name = os.path.join(os.path.dirname(final), temporary_name(os.path.basename(final)))
             descriptor = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR | _SAFE, 0o600, dir_fd=place)
             with contextlib.suppress(OSError, AttributeError):
                 hold(descriptor)
@@ -383,7 +388,7 @@ class Storage:
                 raise FileExistsError(name) from error
 
     def _retry(self, request: Callable[[], Any]) -> Any:
-        """Return the answer to a request of the remote file system, whose clients have exceptions of their own."""
+        """Repeat a request to the remote file system until it succeeds; its clients raise exceptions of any type."""
         if self._process != os.getpid():  # a fork has neither the threads nor the connections
             self._connect()
         for attempt in range(_ATTEMPTS):
@@ -418,9 +423,9 @@ def _written(entry: Mapping[str, Any]) -> float | None:
     return value if isinstance(value, float | int) else value.timestamp() if hasattr(value, "timestamp") else None
 
 
-def _cut(name: str) -> SealingError:
+def _altered(name: str) -> SealingError:
     return SealingError(
-        f"{name} has another size than the index wrote: it was cut or exchanged. Restore it from a backup of the "
+        f"{name} is not what the index wrote: it was cut, altered or exchanged. Restore it from a backup of the "
         "storage.",
         code="E-SEAL-OPEN",
     )

@@ -151,7 +151,7 @@ def test_a_writer_who_cannot_read_continues_the_chain(chain: Chain) -> None:
     for number in range(1, 4):
         contents.append(commit(third, adds=[segment(number)]))
         third = third.follow(contents[-1], KEYS)
-    writer = Chain.at(chain.mark, 2, rules.header_of(contents[2], 3).previous).follow(contents[2], None)
+    writer = Chain.at(chain.mark, 2, rules.header_of(contents[2], 3)[0].previous).follow(contents[2], None)
     assert not writer.complete
     content = commit(writer, adds=[segment(4)])
     assert third.follow(content, KEYS).objects.keys() == {name(number) for number in range(1, 5)}
