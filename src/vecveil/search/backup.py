@@ -103,12 +103,12 @@ def copy(
 ) -> tuple[Chain, int]:
     """Make the folder or URL ``location`` a copy of the index as of its last commit.
 
-    The copy is ciphertext; the key file has to be backed up apart. Others may write to the index meanwhile. A repeated
-    call brings the copy up to date, and deletes there what the commit no longer names; after an interruption it goes
-    on; until then a copy that was there before does not open. Objects are compared with their digests on both sides.
+    The copy is ciphertext; back up the key file separately. Others may write to the index meanwhile. A repeated call
+    updates the copy and deletes objects that the commit no longer names. After an interruption it continues; until
+    then an earlier copy does not open. Objects are compared with their digests on both sides.
 
     Returns:
-        The state that was copied, and how many commits more this machine had seen at ``location``: they are given up.
+        The copied state, and the number of later commits that this machine had seen at ``location`` and now gives up.
 
     Raises:
         StoreError: ``location`` has another index, or commits that the index lacks.
@@ -131,7 +131,7 @@ def copy(
     if not dest.has(commit_name(chain.number + 1)):  # otherwise somebody writes to the copy
         listed = dest.list("segments")
         dest.delete([name for name in {*removed, *chain.replaced} if name in listed])
-        dest.delete(log.unknown(chain, listed, (), RETAIN))  # younger ones may be of a writer, or of another copy
+        dest.delete(log.unknown(chain, listed, RETAIN))  # a writer or another copy may need younger ones
     memory = log.memory.at(dest.place)
     known = memory.read()
     memory.note(chain, instead=True)
@@ -139,7 +139,7 @@ def copy(
 
 
 def _copied(log: SegmentLog, chain: Chain, dest: Storage, show: bool | None) -> set[str]:
-    """Copy what ``dest`` lacks; return the names that the copied commits removed, as far as they open."""
+    """Copy what ``dest`` lacks; return the names that the copied commits removed, of those commits that open."""
     dest.make()
     mark, keys, removed = chain.mark.encode(), log.existing(), set[str]()
     with contextlib.suppress(FileNotFoundError):

@@ -81,12 +81,12 @@ class StorageOptions(TypedDict, total=False):
 
 
 class SegmentLog:
-    """The chain of one index, as one process reads and continues it; see `SealedIndex` for the arguments.
+    """One process's view of the chain of an index; `SealedIndex` documents the arguments.
 
     Attributes:
-        keys: keys of the index, or None before it is made.
-        chain: state that was read last, or None.
-        snapshot: what is loaded, or None.
+        keys: keys of the index, or None before it exists.
+        chain: last state read, or None.
+        snapshot: loaded rows, or None.
         encoder: encoder of the texts, or None.
     """
 
@@ -114,7 +114,7 @@ class SegmentLog:
         self._epoch: int | None = None  # of the vectors that this process has worked with
         self._conditional = True if exclusive else None  # None before the storage was probed
         self._vectors = True  # whether segments are loaded with their vectors
-        self._checked = -math.inf  # when the storage was last looked at
+        self._checked = -math.inf  # time of the last look at the storage
         self._closed = False
         self._make_locks()
         self.exists()
@@ -132,7 +132,7 @@ class SegmentLog:
         self._loading = threading.RLock()  # one thread changes `chain` and `snapshot`; taken after the other
 
     def after_fork(self) -> None:
-        """Make anew the locks, which a thread may have held at the fork."""
+        """Replace the locks: a thread of the parent process may have held them."""
         self._make_locks()
         for part in self.snapshot.parts.values() if self.snapshot else ():
             part.segment.unlock()
@@ -238,7 +238,6 @@ class SegmentLog:
 
         The commits were read ahead, at once, from a remote storage.
         """
-        mark = self._mark
         listed = {int(match[1]) for name in self.storage.list("commits") if (match := _NUMBER.fullmatch(name))} - {0}
         head = next(number for number in range(len(listed) + 1) if number + 1 not in listed)
         if any(number > head for number in listed):  # a listing is not taken at one moment
@@ -246,10 +245,10 @@ class SegmentLog:
                 head += 1
         beyond = sorted(number for number in listed if number > head)
         for number in {*beyond[:1], *beyond[-1:]}:
-            if self._is_commit(mark, number, keys):  # not junk that has the name of one
+            if self._is_commit(number, keys):  # other files may have such names
                 raise incomplete(self.location, commit_name(head + 1))
         if not head:
-            return Chain.first(mark), {}
+            return Chain.first(self._mark), {}
         header, _ = header_of(self.needed(head), head)
         start = max(min(header.checkpoint, head) - 1, 0) if keys else head - 1
         ahead: dict[int, bytes | None] = {}
@@ -259,17 +258,17 @@ class SegmentLog:
                 ahead = dict(zip(numbers, pool.map(self.content, numbers), strict=True))
         if known is None or not 0 < known.number < start:
             header, _ = header_of(ahead.get(start + 1) or self.needed(start + 1), start + 1)
-            return Chain.at(mark, start, header.previous), ahead
-        chain = Chain.at(mark, known.number, known.digest)
+            return Chain.at(self._mark, start, header.previous), ahead
+        chain = Chain.at(self._mark, known.number, known.digest)
         for number in range(known.number + 1, start + 1):  # the remembered commit is a part of this chain
             chain = chain.follow(self.needed(number), None)
         return chain, ahead
 
-    def _is_commit(self, mark: Mark, number: int, keys: IndexKeys | None) -> bool:
+    def _is_commit(self, number: int, keys: IndexKeys | None) -> bool:
         """Return whether an object is a commit of this index, as far as this process can tell."""
         try:
             content = self.needed(number)
-            header_of(content, number) if keys is None else opened(mark, number, content, keys)
+            header_of(content, number) if keys is None else opened(self._mark, number, content, keys)
         except RetiredKeyError:
             return True
         except (StoreError, KeyFileError):
@@ -301,8 +300,8 @@ class SegmentLog:
             there = self.content(after.number)
             if there is None:
                 raise StoreError(
-                    f"The storage of {self.location} says that {name} exists, and does not show it. Whether this was "
-                    "written is unknown: call this again.",
+                    f"The storage of {self.location} reports that {name} exists, but does not return it. The change "
+                    "may have been written: call this again.",
                     code="E-INDEX-STORAGE",
                 ) from error
             if there != content:  # a commit has a random key: equal bytes are ours
@@ -453,7 +452,7 @@ class SegmentLog:
         Args:
             columns: returns the Arrow columns of the rows for a dimension and precision, without that of deletions.
             n: dimension of the rows; None for deletions, which take the index's.
-            encoder: the one that was `encoder` when the vectors were made.
+            encoder: value of `encoder` when the vectors were made.
         """
         with self._changing:
             if not deleted and encoder is not self.encoder:
@@ -548,12 +547,12 @@ class SegmentLog:
         """Replace the chosen segments by their current rows, in new segments, with one commit; then vacuum.
 
         Args:
-            whole: also rewrite what others append until the commit and ``choose`` then chooses.
-            clear: declare void, and delete, whatever the chain does not name, which may be a leftover of any age.
+            whole: also rewrite segments that others append before the commit, if ``choose`` selects them.
+            clear: declare void and delete all objects that the chain does not name, whatever their age.
             once: give up if another rewrite is first.
-            retain: least age in seconds of replaced objects that are deleted.
+            retain: minimum age in seconds at which replaced objects are deleted.
             forgotten: Arrow array of ids whose rows are left out.
-            vectors: vectors of a different encoder, which the index has from this commit on.
+            vectors: vectors of a different encoder, to which this commit changes the index.
             key_id: of the data key to write under; None takes the index's.
         """
         with self._changing:
@@ -581,7 +580,7 @@ class SegmentLog:
                         )
                         sources |= more
                     listed = self.storage.list("segments")
-                    voids = self.unknown(chain, listed, outputs, 0 if clear else RETAIN)
+                    voids = self.unknown(chain, listed, 0 if clear else RETAIN, outputs)
                     if not sources and not voids and kind == "replace":
                         break
                     content = chain.commit(
@@ -611,16 +610,16 @@ class SegmentLog:
                     self.storage.delete(voids)
                     break
             else:
-                raise StoreError(f"{_OWNER}: other processes wrote all the time. Call this again.", code="E-INDEX-BUSY")
+                raise StoreError(f"{_OWNER}: other processes kept writing. Try again.", code="E-INDEX-BUSY")
             now, listed = time.time(), self.storage.list("segments")
             replaced = (self.chain or chain).replaced.items()
             self.storage.delete(name for name, at in replaced if name in listed and (not retain or now - at >= retain))
             self.storage.tidy()
 
     def unknown(
-        self, chain: Chain, listed: Mapping[str, float | None], outputs: Sequence[StoredObject], least: float
+        self, chain: Chain, listed: Mapping[str, float | None], least: float, outputs: Sequence[StoredObject] = ()
     ) -> list[str]:
-        """Return the names of segments that the chain does not name, and that are ``least`` seconds old."""
+        """Return segments that neither the chain nor ``outputs`` names and that are at least ``least`` seconds old."""
         known = {*chain.objects, *chain.replaced, *(each.name for each in outputs)}
         old = (
             name
@@ -668,9 +667,9 @@ class SegmentLog:
         self.clear()
 
     def clear(self) -> None:
-        """Delete what unfinished writes have left meanwhile; a writer that is alive writes its objects again."""
+        """Delete the objects of unfinished writes; a writer that is still running writes its objects again."""
         for _ in range(3):
-            if self.unknown(self.advance(), self.storage.list("segments"), (), 0):
+            if self.unknown(self.advance(), self.storage.list("segments"), 0):
                 self.rewrite(lambda snapshot: set(), clear=True, retain=0)
 
     def renew_keys(self) -> None:
@@ -702,14 +701,14 @@ class SegmentLog:
         snapshot = self.refresh()
         vectors = NewVectors(encoder, self.precision)
         left = self._load_vectors(vectors)
-        for _ in range(2):  # the second time, what others have added during the first
+        for _ in range(2):  # the second pass encodes rows that others added during the first
             left += self._encode_all(snapshot, vectors, show_progress)
             snapshot = self.refresh()
         self.rewrite(_everything, "re-encode", whole=True, vectors=vectors)
         self.storage.delete(left)
 
     def _encode_all(self, snapshot: Snapshot, vectors: NewVectors, show: bool | None) -> list[str]:
-        """Encode the texts of all rows, and keep each chunk of vectors in an object outside of the chain."""
+        """Encode the texts of all rows; write each chunk of vectors to an object outside of the chain."""
         lacking, written = 0, []
         for part, mask in snapshot.live():
             has_text = [table["has_text"].to_numpy() for table in part.segment.columns(["has_text"])]
@@ -729,10 +728,10 @@ class SegmentLog:
         return written
 
     def _load_vectors(self, vectors: NewVectors) -> list[str]:
-        """Take over the vectors that an interrupted re-encoding with the same encoder has left; return the objects."""
+        """Load the vectors that an interrupted re-encoding with this encoder has kept; return the objects' names."""
         keys, chain, names = self.existing(), self.advance(), list[str]()
         tag = encoder_tag(chain.mark, str(vectors.encoder.model_fingerprint))
-        for name in self.unknown(chain, self.storage.list("segments"), (), 0):
+        for name in self.unknown(chain, self.storage.list("segments"), 0):
             with contextlib.suppress(FileNotFoundError, StoreError, SealingError, KeyFileError):
                 segment = Segment(self.storage.open_unknown(name), name, keys)
                 columns = ["id", "text", "vector", *(["scale"] if self.precision == "int8" else [])]
@@ -815,7 +814,7 @@ class SegmentLog:
 
 
 def _allow_files(count: int) -> None:
-    """Let the process open as many files; segments stay open, so that they are read after others delete them."""
+    """Raise the limit on open files to ``count`` and some: segments stay open, so that they outlast their deletion."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -826,17 +825,12 @@ def _allow_files(count: int) -> None:
 
 
 def incomplete(location: str, name: str) -> StoreError:
-    """Return the error of an object that the chain names and the storage does not have."""
+    """Return the error for an object that the chain names and the storage lacks."""
     return StoreError(
         f"The index at {location} is incomplete: {name} is missing. The storage withholds it, or it was deleted. "
         "Restore it from a backup of the storage.",
         code="E-INDEX-INCOMPLETE",
     )
-
-
-def _name_at(number: int) -> str:
-    """Return the object of which the state after commit ``number`` has the digest."""
-    return commit_name(number) if number else INDEX_JSON
 
 
 def _noted(encoder: TextEncoder | None) -> tuple[str, str] | tuple[None, None]:
@@ -850,7 +844,7 @@ def _other_encoder(sentence: str, param: str = "encoder") -> IncompatibleError:
 
 
 def _small_appends(chain: Chain) -> set[str]:
-    """Return the appends that no rewrite has merged, but for large ones."""
+    """Return the small appends that no rewrite has merged."""
     return {each.name for each in chain.objects.values() if each.as_of is None and each.rows < _SEGMENT_ROWS // 2}
 
 

@@ -1,7 +1,7 @@
-"""The rows of a sealed index in memory: segments that are loaded, and which version of each id is current.
+"""The rows of a sealed index in memory: loaded segments, and the current version of each id.
 
-Of the versions of one id that of the newest segment is current (`vecveil.search.chain`); if it is a deletion, the id
-has no row. Once a row is not current, it never becomes current again.
+The newest segment determines the current version of an id (`vecveil.search.chain`); if it is a deletion, the id has no
+row. A row that has been superseded never becomes current again.
 """
 
 from __future__ import annotations
@@ -95,24 +95,23 @@ def load(segment: Segment, version: tuple[int, int], *, vectors: bool = True) ->
     rows, n, precision = segment.record["rows"], segment.record["dimension"], segment.record["precision"]
     stored = np.empty((rows if vectors else 0, n), np.float16 if precision == "float16" else np.int8)
     scale = np.empty(len(stored), np.float32) if precision == "int8" else None
-    deleted, ids = np.empty(rows, np.bool_), []
+    deleted, parts = np.empty(rows, np.bool_), [pa.array([], pa.string())]
     start = 0
-    columns = ["id", "deleted"]
-    columns += ["vector", *(["scale"] if precision == "int8" else [])] if vectors else []
-    for table in segment.columns(columns):
-        end = start + len(table)
-        if len(table):
-            if vectors:
-                stored[start:end] = vectors_of(table["vector"].combine_chunks(), n, precision)
-            deleted[start:end] = table["deleted"].to_numpy() == DELETED
-            if scale is not None and vectors:
-                scale[start:end] = table["scale"].to_numpy()
-            ids.append(table["id"].combine_chunks())
-        start = end
-    joined = pa.concat_arrays(ids) if ids else pa.array([], pa.string())
-    hashes = hashes_of(joined)
+    columns = ["vector"] if scale is None else ["vector", "scale"]
+    for table in segment.columns(["id", "deleted", *(columns if vectors else [])]):
+        here = slice(start, start := start + len(table))
+        if not len(table):
+            continue
+        parts.append(table["id"].combine_chunks())
+        deleted[here] = table["deleted"].to_numpy() == DELETED
+        if vectors:
+            stored[here] = vectors_of(table["vector"].combine_chunks(), n, precision)
+            if scale is not None:
+                scale[here] = table["scale"].to_numpy()
+    ids = pa.concat_arrays(parts)
+    hashes = hashes_of(ids)
     order = np.argsort(hashes, kind="stable").astype(np.int32)
-    return LoadedSegment(segment, version, VectorScan(stored, scale), joined, deleted, hashes[order], order)
+    return LoadedSegment(segment, version, VectorScan(stored, scale), ids, deleted, hashes[order], order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,8 +120,8 @@ class Snapshot:
 
     Attributes:
         parts: by name of the segment.
-        current: rows of each part that no other version of their id replaces.
-        alive: of these, the rows that are no deletions.
+        current: rows of each part that no newer version supersedes.
+        alive: current rows that are not deletions.
         encoder, dimension: of the vectors.
     """
 
@@ -188,9 +187,9 @@ def _with_common_ids(parts: Mapping[str, LoadedSegment]) -> set[str]:
 
 
 class NewVectors:
-    """The vectors that one encoder makes of texts, at the precision of an index; each text is encoded once.
+    """Vectors of texts by one encoder, at the precision of an index; each distinct text is encoded once.
 
-    Memory a text: the vector as stored, and about 200 bytes.
+    Memory per text: the stored vector and about 200 bytes.
     """
 
     def __init__(self, encoder: TextEncoder, precision: str) -> None:
@@ -198,7 +197,7 @@ class NewVectors:
         self._known: dict[str, tuple[bytes, float]] = {}
 
     def encode(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Encode the texts that have no vector yet; return the columns ``id`` (a digest), ``vector`` and ``scale``."""
+        """Encode the texts that have no vector yet; return the columns ``id`` (digest), ``vector`` and ``scale``."""
         new = {name: text for text in texts if (name := _digest(text)) not in self._known}
         if not new:
             return {}
@@ -214,13 +213,12 @@ class NewVectors:
         """Return a table of a segment with the vectors of this encoder; rows without a text raise."""
         live = table["deleted"].to_numpy() == LIVE
         check_texts_there(int(np.count_nonzero(live & ~table["has_text"].to_numpy())))
-        texts = [text if need else None for text, need in zip(table["text"].to_pylist(), live, strict=True)]
-        new = self.columns(texts)
+        new = self.columns([t if is_live else None for t, is_live in zip(table["text"].to_pylist(), live, strict=True)])
         fields = schema(self.encoder.dimension, self.precision)
         return pa.table([new[name] if name in new else table[name] for name in fields.names], schema=fields)
 
     def learn(self, columns: Any) -> None:
-        """Take over what `encode` returned in an earlier run."""
+        """Add columns that `encode` returned, in this run or an earlier one."""
         vectors = columns["vector"].to_pylist()
         scales = columns["scale"].to_pylist() if self.precision == "int8" else [0.0] * len(vectors)
         self._known.update(zip(columns["id"].to_pylist(), zip(vectors, scales, strict=True), strict=True))
@@ -236,7 +234,7 @@ class NewVectors:
 
 
 def check_texts_there(lacking: int) -> None:
-    """Raise for rows without a text, which no encoder can encode again."""
+    """Raise `InvalidInputError` if rows lack a text to encode."""
     if lacking:
         raise InvalidInputError(
             f"{_REENCODE}: {lacking:,} rows have no text to encode. Add them again with their texts, or delete them. "

@@ -106,9 +106,9 @@ class Storage:
         return os.path.realpath(self._root) if self.local else self._location.rstrip("/")
 
     def is_conditional(self, name: str, content: bytes) -> bool:
-        """Return whether the storage refuses to create an object again that exists with this content.
+        """Return whether the storage refuses to create an object that exists with this content.
 
-        Some storages that speak S3's protocol ignore the condition; there the object is written as it was.
+        Some S3-compatible storages ignore the condition and write the same content again.
         """
         if self.local or not self._conditional:
             return self.local
@@ -169,7 +169,7 @@ class Storage:
         return False
 
     def open(self, stored: StoredObject, *, fresh: bool = False) -> PositionedFile:
-        """Return an object of the chain, compared with its digest; of a remote one a local copy, which is ciphertext.
+        """Return an object of the chain after comparing its digest; of a remote object, a local encrypted copy.
 
         Args:
             fresh: fetch the copy again.
@@ -280,7 +280,7 @@ class Storage:
         return {f"segments/{path.name}" for path in folder.iterdir() if not path.name.startswith(".")}
 
     def tidy(self) -> None:
-        """Delete temporary files that killed writers left; live ones are locked."""
+        """Delete temporary files of killed writers; running writers hold a lock on theirs."""
         for folder in ("segments", "commits"):
             with contextlib.suppress(OSError), self._at(f"{folder}/", cached=True) as (place, prefix):
                 for name in os.listdir(place if _RELATIVE else prefix):
@@ -294,7 +294,7 @@ class Storage:
                                 os.close(descriptor)
 
     def make(self) -> None:
-        """Make the folders of a local storage. Nothing else makes them: one that is missing may not be mounted."""
+        """Make the folders of a local storage, at creation only: a folder missing later may not be mounted."""
         for folder in ("", "segments", "commits") if self.local else ():
             with _reported("make its folders"):
                 make_folders(Path(self._root, folder))
@@ -377,7 +377,7 @@ class Storage:
         except OSError as error:
             if isinstance(error, PermissionError):
                 raise
-            # A request that failed, or seemed to, may have been carried out: then the object is ours.
+            # A request that failed may still have been carried out: then the object is ours.
             try:
                 same = self.read(name, path.stat().st_size) == path.read_bytes()
             except FileNotFoundError:
