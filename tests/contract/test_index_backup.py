@@ -166,7 +166,7 @@ def test_a_copy_deletes_nothing_that_the_place_may_need(index: SealedIndex, tmp_
     writer = SealedIndex(backup, keys)
     published = writer._log._published
 
-    def copied_meanwhile(*arguments: Any) -> bool:
+    def copied_meanwhile(*arguments: Any) -> Any:
         copy(index, backup, show_progress=False)
         return published(*arguments)
 

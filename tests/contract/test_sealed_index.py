@@ -876,7 +876,7 @@ def test_processes_of_two_precisions_begin_an_index_at_once(tmp_path: Path, keys
     one, two = (SealedIndex(tmp_path / "notes", keys, precision=precision) for precision in ("float16", "int8"))
     published, X = two._log._published, vectors(2)
 
-    def overtaken(*arguments: Any) -> bool:
+    def overtaken(*arguments: Any) -> Any:
         if one._log.chain is None:
             one.add(None, ids=["a"], vectors=X[:1])
         return published(*arguments)
@@ -906,11 +906,11 @@ def test_a_commit_that_is_said_to_exist_and_does_not_show_is_not_made_twice(
             log.storage.create = create  # type: ignore[method-assign]
             raise FileExistsError(name)
 
-    def absent(number: int, **options: Any) -> Any:
+    def absent(number: int) -> Any:
         if number in hidden:
             hidden.clear()
             return None
-        return content(number, **options)
+        return content(number)
 
     log.storage.create, log.content = lost, absent  # type: ignore[method-assign]
     with raises("E-INDEX-STORAGE"):
@@ -991,7 +991,7 @@ def test_busy_writers_do_not_starve_the_compaction(index: SealedIndex, keys: Pat
         index.add(None, ids=[f"i{i}"], vectors=vectors(1))
     other, published, others = SealedIndex(index.location, keys), index._log._published, iter(range(5))
 
-    def overtaken(chain: Any, content: bytes) -> bool:
+    def overtaken(chain: Any, content: bytes) -> Any:
         for i in others:
             other.add(None, ids=[f"o{i}"], vectors=vectors(1))
             break

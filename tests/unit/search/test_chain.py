@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from typing import Any
 
@@ -60,6 +61,7 @@ def test_a_rewrite_replaces_and_appends_made_meanwhile_are_newer(chain: Chain) -
         ("replace", {"removes": [name(9)]}),  # never added
         ("replace", {"adds": [segment(5, as_of=9)], "removes": [name(1)]}),  # planned on a later commit
         ("replace", {"gone": [name(3)]}),  # still live
+        ("replace", {"removes": [name(1), name(1)]}),
         ("append", {"layout": (9, "float16"), "adds": [segment(5)]}),
         ("append", {"layout": (8, "int8"), "adds": [segment(5)]}),
     ],
@@ -126,6 +128,24 @@ def test_a_reader_begins_at_a_checkpoint(chain: Chain, monkeypatch: pytest.Monke
     assert not Chain.at(chain.mark, 2, "0" * 64).complete
     with raises("E-INDEX-CHAIN"):
         Chain.at(chain.mark, 3, "0" * 64).follow(content, KEYS)
+
+
+@pytest.mark.parametrize(
+    ("between", "changes"),
+    [
+        (4, {"objects": {}}),  # lists fewer objects
+        (4, {"replaced": {name(9): 1.0}}),  # lists a removal that never was
+        (64, {"checkpoint": 2}),  # names a commit that lists nothing
+        (64, {"checkpoint": 4}),  # names itself, and lists nothing
+    ],
+)
+def test_a_false_checkpoint_is_refused(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch, between: int, changes: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(rules, "_BETWEEN", between)
+    content = commit(dataclasses.replace(chain, **changes), adds=[segment(4)])
+    with raises("E-INDEX-CHAIN"):
+        chain.follow(content, KEYS)
 
 
 def test_commits_under_a_deleted_key_are_passed_over_until_a_checkpoint(chain: Chain) -> None:
