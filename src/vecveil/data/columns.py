@@ -283,6 +283,14 @@ def json_value(value: Any) -> Any:
     raise TypeError(type(value).__name__)
 
 
+def filter_value(value: Any) -> Any:
+    """Return a value of a filter as `json_value` writes it in metadata: times, decimals and UUIDs as texts."""
+    if isinstance(value, list | tuple):
+        return [filter_value(each) for each in value]
+    written = isinstance(value, datetime.date | datetime.time | decimal.Decimal | uuid.UUID)
+    return json_value(value) if written else value
+
+
 def time_text(value: datetime.date | datetime.time) -> str:
     """Return ISO 8601 with a T, a datetime with a zone in UTC: ``2025-03-30T12:00:00+00:00``.
 

@@ -93,7 +93,6 @@ class DelimitedSource(_TextSource):
         # The limit is global to the process: never lower the application's.
         if csv.field_size_limit() < LONGEST:
             csv.field_size_limit(LONGEST)
-        lines = read_lines(self._file, self._encoding)
         taken: list[str] = []
         lines = _kept(read_lines(self._file, self._encoding), taken)
         reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
