@@ -571,14 +571,14 @@ class ProviderKeys:
 
 @contextlib.contextmanager
 def _provider_errors() -> Iterator[None]:
-    """Tell an error of a key provider, which may be out of reach, from a key that does not unwrap."""
+    """Raise KeyFileError for a failing key provider; a key that does not unwrap stays InvalidTag."""
     try:
         yield
     except (InvalidTag, KeyFileError):
         raise
     except Exception as error:
         raise KeyFileError(
-            f"The key provider failed: {type(error).__name__}. Call this again when it answers.",
+            f"The key provider failed: {type(error).__name__}. Try again when it is available.",
             code="E-SEAL-PROVIDER",
             param="key",
         ) from error

@@ -226,10 +226,10 @@ class Verification:
         clean: number of rows that equal the source's vector; None if the source could not be read.
         unopened: number of rows whose sealed blob does not open; None without a sealer.
         missing: number of rows of the source that were neither copied nor skipped; None without it.
-        altered: number of rows that differ from the source, as the sealed original or the keyed release of its vector
-            shows; None if neither was compared.
-        recorded: number of rows whose protected vectors nothing but the state file's checksum confirms. Whoever can
-            write that file and the destination can exchange them.
+        altered: number of rows whose sealed original or keyed release differs from the source's vector; None if
+            neither was compared.
+        recorded: number of rows whose protected vectors only the checksum in the state file confirms. Whoever can write
+            that file and the destination can exchange them.
         directions: the store normalises, so vectors were compared by direction when written.
     """
 

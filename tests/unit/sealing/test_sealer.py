@@ -492,8 +492,8 @@ def test_a_key_store_that_contradicts_itself_is_refused(path: Path) -> None:
     older = next(key_id for key_id in notes["keys"] if key_id != notes["current"])
     lost = {name: row for name, row in notes["keys"].items() if name != notes["current"]}
     for changed, said in (
-        ({"notes": notes, "copy": notes}, "'notes' and 'copy' are one"),
-        ({"notes": notes, "copy": {**notes, "uuid": str(uuid.uuid4())}}, "'notes' and 'copy' are one"),
+        ({"notes": notes, "copy": notes}, "'notes' and 'copy' share a UUID or key"),
+        ({"notes": notes, "copy": {**notes, "uuid": str(uuid.uuid4())}}, "'notes' and 'copy' share a UUID or key"),
         ({"notes": {**notes, "keys": lost}}, "'notes' has no current key"),
         ({"notes": {**notes, "keys": {}, "current": ""}}, "'notes' has no current key"),
         ({"notes": {**notes, "retired": [older]}}, "'notes' has a key that it retired"),
