@@ -496,10 +496,9 @@ class DataKeys:
         self.uuid = index or store.read(collection).uuid
 
     def wrap(self, key: bytes, name: str, key_id: str) -> bytes:
-        if isinstance(self.store, KeyStore):
-            self._of_index(self.store.reserve(self.collection, 1))
-        nonce = secrets.token_bytes(NONCE_BYTES)
-        for data_key in self._keys():
+        store, nonce = self.store, secrets.token_bytes(NONCE_BYTES)
+        reserved = self._of_index(store.reserve(self.collection, 1)) if isinstance(store, KeyStore) else self._keys()
+        for data_key in reserved:
             if data_key.key_id.hex() == key_id:
                 return nonce + data_key.segments.encrypt(nonce, key, name.encode())
         raise KeyFileError(

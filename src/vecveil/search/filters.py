@@ -215,16 +215,15 @@ class MetadataTable:
     def _natural(self, name: str, rows: list[list[Any]]) -> Any:
         """Return a field as a column for expressions."""
         # Two fields may have one name, as {"a.b": 1, "a": {"b": 2}} has.
-        if name in self._lists or any(len(values) > 1 for values in rows):
-            try:
-                return pa.array([values or None for values in rows])
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-                return pa.array([list(map(str, values)) or None for values in rows])
-        flat = [values[0] if values else None for values in rows]
+        several = name in self._lists or any(len(values) > 1 for values in rows)
+
+        def column(cells: list[list[Any]]) -> Any:
+            return pa.array([(cell if several else cell[0]) if cell else None for cell in cells])
+
         try:
-            return pa.array(flat)
+            return column(rows)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            return pa.array([None if value is None else str(value) for value in flat])
+            return column([list(map(str, values)) for values in rows])
 
 
 def compared_fields(where: Where) -> set[str]:

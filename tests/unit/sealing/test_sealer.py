@@ -583,11 +583,11 @@ def test_wrong_input_is_one_clear_error(path: Path, X: np.ndarray, tmp_path: Pat
     cycle: list[Any] = []
     cycle.append(cycle)
     for value, words in (
-        ({"visit": [CANARY, date(2025, 3, 30)]}, "the type date in the field 'visit'"),
-        ({"ok": 1, "n": np.int64(3)}, "the type int64 in the field 'n'"),
-        ({"x": {"y": float("nan")}}, "NaN or infinity in the field 'x'"),
+        ({"visit": [CANARY, date(2025, 3, 30)]}, "a value that JSON cannot contain in the field 'visit'"),
+        ({"ok": 1, "n": np.int64(3)}, "a value that JSON cannot contain in the field 'n'"),
+        ({"x": {"y": float("nan")}}, "a value that JSON cannot contain in the field 'x'"),
         ({"c": cycle}, "too many levels in the field 'c'"),
-        ({"k": {(1, 2): CANARY}}, "the type dict in the field 'k'"),
+        ({"k": {(1, 2): CANARY}}, "a value that JSON cannot contain in the field 'k'"),
         ({7: CANARY}, "a key of the type int"),
         ([CANARY], "the type list"),
     ):
