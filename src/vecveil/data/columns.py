@@ -12,6 +12,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice, pairwise
 from typing import Any, TypeAlias
@@ -254,8 +255,8 @@ def json_values(values: Any) -> list[Any]:
 def json_value(value: Any) -> Any:
     """Return a Python value as JSON contains it.
 
-    Bytes become base64; decimals and UUIDs become texts; NaN and infinity become null. Times become texts of ISO 8601
-    (`time_text`), and a timedelta its whole microseconds.
+    Bytes become base64; decimals and UUIDs become texts; NaN, NaT and infinity become null. Times become texts of ISO
+    8601 (`time_text`), and a timedelta its whole microseconds.
 
     Raises:
         TypeError: JSON has nothing like the value; the message is the name of its type.
@@ -267,7 +268,7 @@ def json_value(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime.date | datetime.time):
-        return time_text(value)
+        return time_text(value) if value == value else None  # noqa: PLR0124: pandas.NaT is a datetime
     if isinstance(value, datetime.timedelta):
         return value // datetime.timedelta(microseconds=1)
     if isinstance(value, decimal.Decimal):
@@ -298,7 +299,8 @@ def time_text(value: datetime.date | datetime.time) -> str:
     a Z would not.
     """
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        value = value.astimezone(datetime.UTC)
+        with suppress(OverflowError):  # of the first or last day that Python knows, which has no other zone
+            value = value.astimezone(datetime.UTC)
     return value.isoformat()
 
 

@@ -347,12 +347,10 @@ def transaction(connection: Any) -> Iterator[None]:
         connection.execute("COMMIT")
     except BaseException:
         # A COMMIT that fails, as a reader holds the file, leaves the transaction open: what later calls write would end
-        # in it, and be lost with it.
+        # in it, and be lost with it. If the rollback fails too, the next BEGIN does, and rolls back first.
         if connection.in_transaction:
-            try:
+            with suppress(Exception):
                 connection.execute("ROLLBACK")
-            except Exception:
-                connection.close()
         raise
 
 

@@ -27,7 +27,7 @@ from harness.errors import raises
 from vecveil.errors import KeyFileError, SealingError
 from vecveil.randomness import NoiseKeys
 from vecveil.sealing import KeyStore, Sealer, SqliteBlobs
-from vecveil.sealing.blob import canonical_ids, padded_length
+from vecveil.sealing.blob import canonical_ids, padded_length, transaction
 from vecveil.sealing.segments import DataKeys, KeySource
 
 IDS = ["a", "b", "c", "d"]
@@ -522,6 +522,26 @@ def test_a_commit_that_fails_leaves_no_transaction_open(tmp_path: Path) -> None:
         del blobs["a"]
         blobs["c"] = b"c"
         assert other.execute("SELECT id FROM blobs").fetchall() == [(b"c",)]
+
+
+def test_a_failed_rollback_loses_no_later_write() -> None:
+    class Failing(sqlite3.Connection):
+        fails = True
+
+        def execute(self, statement: str, /, *values: Any) -> sqlite3.Cursor:
+            if self.fails and statement in ("COMMIT", "ROLLBACK"):
+                raise sqlite3.OperationalError
+            return super().execute(statement, *values)
+
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None, factory=Failing)) as connection:
+        connection.execute("CREATE TABLE numbers (n)")
+        for number in (1, 2):
+            with pytest.raises(sqlite3.OperationalError), transaction(connection):
+                connection.execute(f"INSERT INTO numbers VALUES ({number})")
+            connection.fails = False  # the second one finds the transaction of the first, and rolls it back
+        with transaction(connection):
+            connection.execute("INSERT INTO numbers VALUES (3)")
+        assert connection.execute("SELECT n FROM numbers").fetchall() == [(3,)]
 
 
 def test_blobs_that_another_connection_reads_are_not_overwritten(
