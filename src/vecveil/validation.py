@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -141,19 +141,21 @@ def check_texts(value: Any, *, owner: str, param: str = "texts", min_rows: int =
 
 
 def check_groups(value: Any, rows: int, *, owner: str, param: str = "groups") -> list[Any]:
-    """Return one id for each of ``rows`` rows; a missing one (None, NaN, NA, an empty string) becomes None."""
+    """Return one id for each of ``rows`` rows; a missing one (None, NaN, NA, an empty or blank string) becomes None."""
     expected = f"one id for each of {rows} rows"
     ids = check_sequence(value, expected, owner=owner, param=param)
     if len(ids) != rows:
         raise wrong_shape(owner, param, expected, (len(ids),))
     for i, each in enumerate(ids):
-        if not isinstance(each, Hashable):
+        try:
+            hash(each)  # a tuple that contains a list is an instance of Hashable
+        except TypeError:
             raise InvalidInputError(
                 f"{owner}: `{param}` has a {type(each).__name__} at position {i}; ids are strings, numbers or other "
                 "hashable values.",
                 code="E-INPUT-TYPE",
                 param=param,
-            )
+            ) from None
     return [None if _is_missing(each) else each for each in ids]
 
 

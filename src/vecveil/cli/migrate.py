@@ -266,11 +266,12 @@ def _report(done: Migration, dest: str, state_file: Path, *, verify_only: bool) 
     unknown = verification.clean is None
     compared = "rows were not compared with clean vectors" if unknown else "no row is its clean vector"
     if verification.recorded:
-        what = "sealed originals" if verification.altered is not None else "ids"
+        checked = ["count"] if verification.missing is None else ["count", "ids"]
+        checked += [] if verification.altered is None else ["sealed originals"]
         note(
-            f"Verified: count, and {what} of all rows; {compared}. The protected vectors of {verification.recorded:,} "
-            f"rows, which earlier runs wrote, have the checksum in {state_file.name}, which nothing else confirms row "
-            "by row."
+            f"Verified: {', '.join(checked)}; {compared}. Earlier runs wrote {verification.recorded:,} of the rows: "
+            f"their protected vectors match the checksum in {state_file.name}, and only that file says which vector "
+            "belongs to which row."
         )
         return
     note(f"Verified: {how}; {compared}. The state file {state_file.name} contains the checksum for --verify-only.")

@@ -42,7 +42,7 @@ class FilePath(click.Path):
     Args:
         expected: for the name of a file with secrets, or next to one: what the file is. Somebody may give the secret
             itself, so messages show nothing that does not end like the name of a file.
-        settings: of `click.Path`.
+        settings: passed to `click.Path`.
     """
 
     def __init__(self, expected: str = "", **settings: Any) -> None:

@@ -466,29 +466,29 @@ Example:
 @shared.seal_key_option
 @shared.json_option
 def verify_index_command(index: str, seal_key: str, as_json: bool) -> None:
-    """Read every commit and every object of a sealed index, and say what its chain says of them.
+    """Check every commit and every object of a sealed index against its chain of commits.
 
-    A commit or an object that is missing, altered or exchanged fails, and the error names it. Nothing is changed.
+    The command fails at a commit or object that is missing, altered or exchanged, and names it. It changes nothing.
     """
     from vecveil.search.backup import verify
 
-    with opened(index, seal_key) as one:
-        found = verify(one)
+    with opened(index, seal_key) as source:
+        found = verify(source)
     if as_json:
         data_json(found.to_record())
         return
     data(f"{short_name(index)}: {found.commits:,} commits without a gap; head {found.head}.")
-    data(f"{found.segments:,} segments with {found.rows:,} rows and {found.bytes:,} bytes are as they were written.")
+    data(f"{found.segments:,} segments with {found.rows:,} rows and {found.bytes:,} bytes are intact.")
     if found.unread:
-        data(f"The first {found.unread:,} commits are from before a renewal of the keys: their digests were compared.")
+        data(f"The first {found.unread:,} commits precede a renewal of the keys: only their digests were compared.")
     if found.replaced:
-        data(f"{found.replaced:,} replaced objects wait for `vecveil compact`.")
+        data(f"{found.replaced:,} replaced objects remain until `vecveil compact`.")
     for name in found.others[:_SHOWN]:
-        data(f"Not of the chain: {name}")
+        data(f"Not part of the chain: {name}")
     if len(found.others) > _SHOWN:
-        data(f"Not of the chain: {len(found.others) - _SHOWN:,} more")
+        data(f"Not part of the chain: {len(found.others) - _SHOWN:,} more")
     seen = "had seen no commit before" if found.remembered is None else f"had seen commit {found.remembered:,}"
-    note(f"This machine {seen}. Newer commits that the storage withholds from everybody cannot be known.")
+    note(f"This machine {seen}. Newer commits that the storage withholds from everybody cannot be detected.")
 
 
 @index_group.command(
@@ -504,18 +504,18 @@ Examples:
 @shared.seal_key_option
 @shared.json_option
 def copy_index_command(index: str, dest: str, seal_key: str, as_json: bool) -> None:
-    """Back up a sealed index, or restore one: copy its state of now, verified, to another place.
+    """Back up a sealed index, or restore one: copy its current state, verified, to another place.
 
-    DEST is empty, or an older copy, which is brought up to date. Other programs go on reading and writing. The copy is
-    ciphertext: back up the key file apart. After an interruption the same command goes on.
+    DEST is empty, or an older copy to update. Other programs go on reading and writing. The copy is ciphertext: back up
+    the key file apart. After an interruption repeat the command.
     """
     from vecveil.search.backup import copy
 
     place = index_place(dest)
     if place is None:
         raise click.UsageError("copy takes two sealed indexes: sealed:FOLDER or sealed:URL.")
-    with opened(index, seal_key) as one:
-        chain, lost = copy(one, place)
+    with opened(index, seal_key) as source:
+        chain, lost = copy(source, place)
     note(f"{short_name(dest)} is a copy of {short_name(index)} as of commit {chain.number:,}.")
     if lost:
         warn(f"This machine had seen {lost:,} later commits there. They are given up.")

@@ -109,7 +109,7 @@ class Concept:
         owner = "Concept.from_entities"
         detector: Detector
         if regions is not None and engine != "presidio":
-            raise InvalidInputError("`regions` belongs to the engine presidio.", param="regions")
+            raise InvalidInputError("`regions` requires the engine presidio.", param="regions")
         if engine == "presidio":
             detector = PresidioDetector(entities, model=model, language=language, regions=regions, owner=owner)
         elif engine == "spacy":

@@ -100,7 +100,7 @@ class PresidioDetector(EntityDetector):
         if isinstance(model, presidio_analyzer.AnalyzerEngine):
             self._engine = model
             if regions is not None:
-                raise InvalidInputError("`regions` belongs to the engine that is given as `model`.", param="regions")
+                raise InvalidInputError("An AnalyzerEngine has its own regions: leave out `regions`.", param="regions")
             if language not in model.supported_languages:
                 raise unknown_name(owner, "language", sorted(model.supported_languages), language)
         elif model is None or isinstance(model, str | Path):
@@ -159,7 +159,7 @@ def _checked_regions(regions: Iterable[str], entities: tuple[str, ...], owner: s
                 param="regions",
             )
     if not codes or "PHONE_NUMBER" not in entities:
-        raise InvalidInputError("`regions` are those of PHONE_NUMBER: name that type, and a region.", param="regions")
+        raise InvalidInputError("`regions` requires the type PHONE_NUMBER and at least one region.", param="regions")
     return tuple(dict.fromkeys(codes))
 
 

@@ -12,6 +12,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice, pairwise
 from typing import Any, TypeAlias
@@ -254,8 +255,8 @@ def json_values(values: Any) -> list[Any]:
 def json_value(value: Any) -> Any:
     """Return a Python value as JSON contains it.
 
-    Bytes become base64; decimals and UUIDs become texts; NaN and infinity become null. Times become texts of ISO 8601
-    (`time_text`), and a timedelta its whole microseconds.
+    Bytes become base64; decimals and UUIDs become texts; NaN, NaT and infinity become null. Times become texts of ISO
+    8601 (`time_text`), and a timedelta its whole microseconds.
 
     Raises:
         TypeError: JSON has nothing like the value; the message is the name of its type.
@@ -267,7 +268,7 @@ def json_value(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime.date | datetime.time):
-        return time_text(value)
+        return time_text(value) if value == value else None  # noqa: PLR0124: pandas.NaT is a datetime
     if isinstance(value, datetime.timedelta):
         return value // datetime.timedelta(microseconds=1)
     if isinstance(value, decimal.Decimal):
@@ -283,6 +284,14 @@ def json_value(value: Any) -> Any:
     raise TypeError(type(value).__name__)
 
 
+def filter_value(value: Any) -> Any:
+    """Return a value of a filter as `json_value` writes it in metadata: times, decimals and UUIDs as texts."""
+    if isinstance(value, list | tuple):
+        return [filter_value(each) for each in value]
+    written = isinstance(value, datetime.date | datetime.time | decimal.Decimal | uuid.UUID)
+    return json_value(value) if written else value
+
+
 def time_text(value: datetime.date | datetime.time) -> str:
     """Return ISO 8601 with a T, a datetime with a zone in UTC: ``2025-03-30T12:00:00+00:00``.
 
@@ -290,7 +299,8 @@ def time_text(value: datetime.date | datetime.time) -> str:
     a Z would not.
     """
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        value = value.astimezone(datetime.UTC)
+        with suppress(OverflowError):  # of the first or last day that Python knows, which has no other zone
+            value = value.astimezone(datetime.UTC)
     return value.isoformat()
 
 

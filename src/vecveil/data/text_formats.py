@@ -54,8 +54,8 @@ class TextLinesSource(_TextSource):
 class DelimitedSource(_TextSource):
     """A table with a header line. Every column is text, which keeps an id such as 007.
 
-    Quoted fields may contain delimiters, quotes ("") and line breaks. Between tabs most programs write quotes as they
-    are: there a quote is data unless it encloses a whole field, and a line with a field for each name is a row.
+    Quoted fields may contain delimiters, quotes ("") and line breaks. Most programs do not quote fields between tabs:
+    there a quote is data unless it encloses a whole field, and a line with a field for each name is a row.
     """
 
     def __init__(self, file: InputFile, encoding: str, delimiter: str | None) -> None:
@@ -93,7 +93,6 @@ class DelimitedSource(_TextSource):
         # The limit is global to the process: never lower the application's.
         if csv.field_size_limit() < LONGEST:
             csv.field_size_limit(LONGEST)
-        lines = read_lines(self._file, self._encoding)
         taken: list[str] = []
         lines = _kept(read_lines(self._file, self._encoding), taken)
         reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
@@ -110,7 +109,7 @@ class DelimitedSource(_TextSource):
             rows = [record] if record else []
             if self._delimiter == "\t" and (not record or len(taken) > 1 or len(record) != width > 0):
                 split = [_fields(line) for line in taken if line.strip("\r\n")]
-                # A lone quote joined lines, or fields, that are complete each.
+                # A lone quote joined lines or fields that are each complete.
                 if all(len(fields) == (width or len(split[0])) for fields in split):
                     if record and len(split) > 1 and len(split[0]) == 1:
                         raise self._ambiguous(number)
@@ -127,7 +126,7 @@ class DelimitedSource(_TextSource):
 
     def _ambiguous(self, number: int) -> DataFileError:
         return DataFileError(
-            f"{self.name}: the quote that begins at line {number} ends at a later line. That is one row with line "
+            f"{self.name}: the quote that begins at line {number} ends at a later line. This is one row with line "
             "breaks, or several rows with quotes. Save a table of one column as CSV or JSON lines.",
             param="path",
         )

@@ -534,7 +534,6 @@ def _joined(part: Any) -> dict[str, Any]:
         raise _malformed("Filters compare fields of meta.")
     if operator in ("in", "not in") and not isinstance(value, list):
         raise _malformed("The operators `in` and `not in` take a list.")
-    value = value.isoformat() if isinstance(value, datetime) else value
     if operator in (">", ">=", "<", "<="):
         if value is None:
             return {"$or": []}  # nothing is larger or smaller than None

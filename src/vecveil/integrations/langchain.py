@@ -44,7 +44,7 @@ from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.search import Searchable
 from vecveil.search.collection import ProtectedCollection
 from vecveil.stores.store import Batch, DatabaseStore, Match, StoreInfo, VectorStore, Where
-from vecveil.validation import check_count, check_same_length, check_texts
+from vecveil.validation import check_count, check_same_length, check_sequence, check_texts
 
 try:
     from langchain_core import vectorstores
@@ -527,10 +527,8 @@ def _check_encoder(collection: Any, embeddings: Any) -> None:
         raise IncompatibleError(said, code="E-INCOMPATIBLE-ENCODER", param="embeddings")
 
 
-def _listed(ids: Sequence[Any]) -> Sequence[Any]:
-    if isinstance(ids, str):
-        raise wrong_type(_STORE, "ids", "a list of strings", ids)
-    return ids
+def _listed(ids: Any) -> list[Any]:
+    return check_sequence(ids, "a list of strings", owner=_STORE, param="ids")
 
 
 def _row_id(name: str) -> str:

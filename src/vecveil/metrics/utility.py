@@ -273,9 +273,9 @@ def retrieval_ndcg(
         shapes = f"{gains.shape}, `queries` {queries.shape} and `documents` {documents.shape}"
         text = f"{owner}: the shapes differ: `relevance` {shapes}."
         raise InvalidInputError(text, code="E-INPUT-SHAPE", param="relevance")
-    # Blocks of queries: the Q × D cosines are never held at once.
     own = check_own(own, len(queries), len(documents), owner=owner)
     k = check_count(k, owner=owner, param="k")
+    # Blocks of queries: the Q × D cosines are never held at once.
     step = max(1, _BLOCK // len(documents))
     values = []
     for i in range(0, len(queries), step):

@@ -133,7 +133,7 @@ def metadata_json(row: Any, owner: str, index: int) -> str:
 
 
 def _fault(row: Any) -> str:
-    """Return what JSON cannot contain in ``row``: the type, and the field if it is inside of one."""
+    """Return what is wrong with ``row``, and in which field."""
     if not isinstance(row, Mapping):
         return f"the type {type(row).__name__}"
     for name, value in row.items():
@@ -141,21 +141,11 @@ def _fault(row: Any) -> str:
             return f"a key of the type {type(name).__name__}"
         if _is_deep(value, _DEEPEST - 1):
             return f"too many levels in the field {name[:60]!r}"
-        if (kind := _unfit(value)) is not None:
-            return f"{kind} in the field {name[:60]!r}"
-    return "a value"
-
-
-def _unfit(value: Any) -> str | None:
-    """Return the kind of the first value inside of ``value`` that JSON cannot contain."""
-    try:
-        JSON(value)
-    except (TypeError, ValueError):
-        if isinstance(value, float):
-            return "NaN or infinity"
-        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-        return next(filter(None, map(_unfit, inside)), f"the type {type(value).__name__}")
-    return None
+        try:
+            JSON(value)
+        except (TypeError, ValueError):
+            return f"a value that JSON cannot contain in the field {name[:60]!r}"
+    return "a value that JSON cannot contain"
 
 
 def _is_deep(value: Any, left: int = _DEEPEST) -> bool:
@@ -357,12 +347,10 @@ def transaction(connection: Any) -> Iterator[None]:
         connection.execute("COMMIT")
     except BaseException:
         # A COMMIT that fails, as a reader holds the file, leaves the transaction open: what later calls write would end
-        # in it, and be lost with it.
+        # in it, and be lost with it. If the rollback fails too, the next BEGIN does, and rolls back first.
         if connection.in_transaction:
-            try:
+            with suppress(Exception):
                 connection.execute("ROLLBACK")
-            except Exception:
-                connection.close()
         raise
 
 

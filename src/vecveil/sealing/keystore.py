@@ -611,7 +611,7 @@ def _check_collections(collections: dict[str, Any]) -> None:
             raise _ContradictionError(f"collection {_checked(name)[:80]!r} has a key that it retired")
         for known in (entry["uuid"], *rows):
             if owners.setdefault(known, name) != name:
-                raise _ContradictionError(f"collections {owners[known][:80]!r} and {name[:80]!r} are one")
+                raise _ContradictionError(f"collections {owners[known][:80]!r} and {name[:80]!r} share a UUID or key")
 
 
 def _is_key_id(key_id: str) -> bool:

@@ -496,10 +496,9 @@ class DataKeys:
         self.uuid = index or store.read(collection).uuid
 
     def wrap(self, key: bytes, name: str, key_id: str) -> bytes:
-        if isinstance(self.store, KeyStore):
-            self._of_index(self.store.reserve(self.collection, 1))
-        nonce = secrets.token_bytes(NONCE_BYTES)
-        for data_key in self._keys():
+        store, nonce = self.store, secrets.token_bytes(NONCE_BYTES)
+        reserved = self._of_index(store.reserve(self.collection, 1)) if isinstance(store, KeyStore) else self._keys()
+        for data_key in reserved:
             if data_key.key_id.hex() == key_id:
                 return nonce + data_key.segments.encrypt(nonce, key, name.encode())
         raise KeyFileError(
@@ -571,14 +570,14 @@ class ProviderKeys:
 
 @contextlib.contextmanager
 def _provider_errors() -> Iterator[None]:
-    """Tell an error of a key provider, which may be out of reach, from a key that does not unwrap."""
+    """Raise KeyFileError for a failing key provider; a key that does not unwrap stays InvalidTag."""
     try:
         yield
     except (InvalidTag, KeyFileError):
         raise
     except Exception as error:
         raise KeyFileError(
-            f"The key provider failed: {type(error).__name__}. Call this again when it answers.",
+            f"The key provider failed: {type(error).__name__}. Try again when it is available.",
             code="E-SEAL-PROVIDER",
             param="key",
         ) from error

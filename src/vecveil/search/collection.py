@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from vecveil.accounting import Guarantee
 from vecveil.concepts.matching import without_surrogates
-from vecveil.data.columns import time_text
+from vecveil.data.columns import filter_value
 from vecveil.encoders import Encoder
 from vecveil.errors import (
     IncompatibleError,
@@ -929,8 +928,7 @@ def _equalities(where: Mapping[str, Any], owner: str) -> Iterator[tuple[str, lis
                 fix = "The database sees tokens, which can only be compared."
                 raise unknown_name(owner, "where", ("$and", "eq", "in"), name, fix=fix)
             several = operator == "in" and isinstance(value, list | tuple | set | frozenset)
-            values = list(value) if several else [value]
-            yield field, [time_text(one) if isinstance(one, datetime.date | datetime.time) else one for one in values]
+            yield field, filter_value(list(value) if several else [value])
 
 
 def _matching(rows: Unsealed, values: Mapping[str, Mapping[bytes, Any]]) -> list[int]:

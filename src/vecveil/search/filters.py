@@ -1,18 +1,15 @@
 """Filters over metadata: ``{"year": {"gte": 2024}, "tenant": ["a", "b"]}``, or an expression of pyarrow.compute.
 
 Operators may begin with a dollar sign, as in the filters of many databases and of LangChain's stores; ``$and``, ``$or``
-and ``$not`` join such mappings. Times, decimals and UUIDs are compared as the texts that `json_value` makes of them.
+and ``$not`` join such mappings. Times, decimals and UUIDs are compared as the texts that metadata has for them.
 """
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import json
 import operator as operators
 import re
 import sys
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -21,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.concepts.matching import without_surrogates
-from vecveil.data.columns import json_value
+from vecveil.data.columns import filter_value
 from vecveil.errors import InvalidInputError, optional_import
 
 with optional_import("A sealed index", "pyarrow", "index"):
@@ -45,7 +42,6 @@ _JOINS = ("$and", "$or", "$not")
 _DEEPEST = 64
 # Large, and never compared with: what LlamaIndex and the adapter of Haystack keep of an item.
 _STORED_ONLY = ("_node_content", "_haystack_document")
-_AS_TEXT = datetime.date | datetime.time | decimal.Decimal | uuid.UUID
 
 
 def check_where(where: Where, owner: str, depth: int = 0) -> None:
@@ -219,16 +215,15 @@ class MetadataTable:
     def _natural(self, name: str, rows: list[list[Any]]) -> Any:
         """Return a field as a column for expressions."""
         # Two fields may have one name, as {"a.b": 1, "a": {"b": 2}} has.
-        if name in self._lists or any(len(values) > 1 for values in rows):
-            try:
-                return pa.array([values or None for values in rows])
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-                return pa.array([list(map(str, values)) or None for values in rows])
-        flat = [values[0] if values else None for values in rows]
+        several = name in self._lists or any(len(values) > 1 for values in rows)
+
+        def column(cells: list[list[Any]]) -> Any:
+            return pa.array([(cell if several else cell[0]) if cell else None for cell in cells])
+
         try:
-            return pa.array(flat)
+            return column(rows)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            return pa.array([None if value is None else str(value) for value in flat])
+            return column([list(map(str, values)) for values in rows])
 
 
 def compared_fields(where: Where) -> set[str]:
@@ -278,16 +273,10 @@ def _parts(condition: Any) -> Sequence[Any]:
 
 def _conditions(condition: Any) -> list[tuple[str, Any]]:
     if isinstance(condition, Mapping):
-        return [(str(operator).removeprefix("$"), _operand(operand)) for operator, operand in condition.items()]
+        return [(str(operator).removeprefix("$"), filter_value(operand)) for operator, operand in condition.items()]
     if isinstance(condition, list | tuple | set | frozenset):
-        return [("in", _operand(list(condition)))]
-    return [("eq", _operand(condition))]
-
-
-def _operand(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_operand(each) for each in value]
-    return json_value(value) if isinstance(value, _AS_TEXT) else value
+        return [("in", filter_value(list(condition)))]
+    return [("eq", filter_value(condition))]
 
 
 def _kind(value: Any) -> str:

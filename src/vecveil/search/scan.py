@@ -2,10 +2,10 @@
 
 2-bit codes of the rows' directions propose rows, and the cosines of the stored vectors rank them. Each dimension is
 quantised at the quartiles of the rows; two dimensions make one of 16 codes, which FAISS scans in registers (fast scan,
-André et al., VLDB 2015) at n/4 bytes a row. The codes propose ever more rows, until no other row is likely to reach the
-last rank: by the approximate cosine of the last row proposed, and 4.5 standard deviations of the codes' error beyond.
-Where the codes say nothing of the order, fewer than ten of a million rows exceed that. If too many rows would be
-proposed, all are ranked. Scores of different kinds are never compared.
+André et al., VLDB 2015) at n/4 bytes a row. The codes propose more and more rows until no other row is likely to reach
+the last rank: until the approximate cosine of the last row proposed, plus 4.5 standard deviations of the codes' error,
+is below the last rank's cosine. Where the codes tell nothing about the order, fewer than ten of a million rows exceed
+that bound. If too many rows would be proposed, all are ranked. Scores of different kinds are never compared.
 
 Word counts are kept a segment; document frequencies are added up over all segments at each search, so that a new
 segment needs no rebuilding of the others. Scores as in Lucene: Robertson and Zaragoza, "The Probabilistic Relevance
@@ -97,7 +97,7 @@ class Codes:
         stored: (N, n), float16 or int8.
 
     Attributes:
-        poor: rows that their codes do not describe, as in sparse or heavy-tailed data; to be ranked exactly.
+        poor: rows that their codes describe badly, as in sparse or heavy-tailed data; to be ranked exactly.
         useful: False if too many rows are poor; then `best` must not be called.
     """
 

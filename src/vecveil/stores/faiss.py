@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import InvalidInputError, StoreError, optional_import
-from vecveil.io import expanded
 from vecveil.stores.store import Batch, DatabaseStore, Match, StoreInfo, Where, check_cursor, database_errors, no_place
 
 _TEXT = "page_content"
@@ -48,7 +47,7 @@ class FaissStore(DatabaseStore):
             raise InvalidInputError("A FAISS location is faiss:FILE or faiss:FOLDER, without #.", param="location")
         with optional_import("A FAISS index", "faiss-cpu", "faiss"):
             import faiss
-        self._faiss, self._path = faiss, expanded(path)
+        self._faiss, self._path = faiss, Path(self._where)
         if self._path.is_dir():
             self._path /= "index.faiss"  # LangChain's name
         self._name = self._path.name

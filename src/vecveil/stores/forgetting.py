@@ -73,9 +73,9 @@ class Erasure(Record, frozen=True, kw_only=True, tag_field="schema", tag="vecvei
         ids: number of distinct ids in the list.
         ids_sha256: hash of the sorted list; whoever guesses the whole list can test the guess.
         rows, blobs, cached: what was deleted in the store, the separate blobs and the embedding cache.
-        earlier: what the receipt says that earlier runs deleted besides, under the same names; nothing verifies it.
+        earlier: the same counts of earlier runs, as their receipt says; nothing verifies them.
         unmatched: rows without a known text, whose embeddings the cache may still hold.
-        absent: ids that had no row, also as an earlier run deleted it.
+        absent: ids that had no row, or whose row an earlier run deleted.
         released: ids that the ledger still counts, under salted hashes.
         compacted: what the database did to overwrite deleted bytes; None if it offers nothing.
         searched: deleted rows whose bytes the files were searched for; None if there are no local files.
@@ -107,7 +107,7 @@ class Erasure(Record, frozen=True, kw_only=True, tag_field="schema", tag="vecvei
     remains: tuple[str, ...] = ()
 
     def with_own(self, **own: int | None) -> Erasure:
-        """Return the receipt with what this run deletes, and what remains of the counts of earlier runs."""
+        """Return the receipt with the counts of this run, which are subtracted from those of earlier runs."""
         rest = {name: number - (own.get(name) or 0) for name, number in self.earlier.items()}
         return replace(self, **own, earlier={name: number for name, number in rest.items() if number > 0})
 

@@ -50,7 +50,6 @@ _RESTART = "Remove the state file and the destination, and start again."
 _LARGEST = 1 << 24  # bytes of a state file; one with 500 field names has far fewer
 _DIRECTION = 1e-5  # tolerance per coordinate of unit vectors, for a store that normalises in float32
 _RELEASED_AGAIN = 0.99  # least cosine of two keyed releases of a row
-_LEAST_COMPARED, _ERRORS = 20, 5.0  # rows, and standard errors, by which draws resemble each other more
 _SAME = 1e-6  # a few units of float32 rounding; the smallest useful noise is far larger
 
 
@@ -227,12 +226,10 @@ class Verification:
         clean: number of rows that equal the source's vector; None if the source could not be read.
         unopened: number of rows whose sealed blob does not open; None without a sealer.
         missing: number of rows of the source that were neither copied nor skipped; None without it.
-        altered: number of rows that differ from the source, as the sealed original or the keyed release of its vector
-            shows; None if neither was compared.
-        misplaced: the vectors resemble further releases of their rows less than such releases resemble each other: some
-            are of other rows. False also where that cannot be told.
-        recorded: number of rows whose protected vectors nothing but the state file's checksum confirms. Whoever can
-            write that file and the destination can exchange them.
+        altered: number of rows whose sealed original or keyed release differs from the source's vector; None if
+            neither was compared.
+        recorded: number of rows whose protected vectors only the checksum in the state file confirms. Whoever can write
+            that file and the destination can exchange them.
         directions: the store normalises, so vectors were compared by direction when written.
     """
 
@@ -245,7 +242,6 @@ class Verification:
     unopened: int | None = None
     missing: int | None = None
     altered: int | None = None
-    misplaced: bool = False
     recorded: int = 0
 
     @property
@@ -263,7 +259,6 @@ class Verification:
             (self.clean, f"{self.clean or 0:,} rows of the destination hold their clean vector."),
             (self.unopened, f"{self.unopened or 0:,} rows of the destination have no sealed blob that opens."),
             (self.altered, f"{self.altered or 0:,} rows of the destination are not those of the source."),
-            (self.misplaced, "Vectors in the destination do not belong to the rows that they are stored with."),
             (self.missing, f"{self.missing or 0:,} rows of the source were not copied: it has changed."),
         )
         return tuple(sentence for wrong, sentence in sentences if wrong)
@@ -830,8 +825,9 @@ def verify(
     """Compare all rows of ``dest`` with the checksum in ``state``, and by id with the clean ``source`` if given.
 
     Args:
-        recorded: number of rows that earlier runs wrote, whose checksum was read from a file. With ``policy`` the rows
-            are released again and compared: with a noise key one by one, with fresh noise as a whole.
+        recorded: number of rows that earlier runs wrote, whose checksum was read from a file.
+        policy: releases the rows again to compare them, if some are ``recorded`` and it has a noise key: fresh noise
+            cannot be repeated.
 
     Raises:
         StoreError: a store does not answer.
@@ -841,10 +837,8 @@ def verify(
     unopened: int | None = None if sealer is None else 0
     total = -(-state.rows // batch)
     copied: set[int] = set()
-    again = None if policy is None or policy.rewrites_texts or not recorded else policy
-    releases = None if again is None or again.key is None else again
-    drawn = None if again is None or again.key is not None else again.protector
-    resemblance: list[npt.NDArray[np.float64]] = []
+    repeats = policy is not None and policy.key is not None and not policy.rewrites_texts
+    releases = policy if recorded and repeats else None
     altered: int | None = None if source is None or (releases is None and sealer is None) else 0
     for part in progress(dest.every_row(batch), "Verifying", total=total, show=show_progress, unit="batch"):
         rows += len(part)
@@ -866,9 +860,6 @@ def verify(
                 clean = altered = None  # the source lacks a row
                 continue
             clean += int(is_clean(part.vectors, originals.vectors).sum())
-            if drawn is not None:  # these draws are not kept: nobody can average them
-                one, two = (_units(np.asarray(drawn.protect(originals.vectors), np.float32)) for _ in range(2))
-                resemblance.append(np.stack([(one * other).sum(axis=1) for other in (two, _units(part.vectors))]))
             if altered is not None:
                 same_row = np.ones(len(part), np.bool_)
                 if sealer is not None:
@@ -880,7 +871,7 @@ def verify(
                     same_row &= (_units(part.vectors) * _units(repeated)).sum(axis=1) > _RELEASED_AGAIN
                 altered += int((~same_row).sum())
     same, missing = as_hex(checksum) == state.checksum, None
-    # The source's ids, asked for once more: the copy may not have read every row. Lost rows are told by the checksum.
+    # The source's ids, asked for once more: the copy may not have read every row. The checksum reveals lost rows.
     if source is not None and same:
         absent = sum(hash(key) not in copied for names in source.ids() for key in _keys(dest.spelled(names)))
         missing = max(absent - state.skipped, 0)
@@ -894,25 +885,8 @@ def verify(
         unopened,
         missing,
         altered,
-        misplaced=_misplaced(resemblance),
         recorded=0 if releases is not None and altered is not None else recorded,
     )
-
-
-def _misplaced(resemblance: Sequence[npt.NDArray[np.float64]]) -> bool:
-    """Return whether stored vectors resemble a draw of their row less than two draws resemble each other.
-
-    Args:
-        resemblance: cosines (2, N) of a draw with another draw, and with the stored vector.
-    """
-    if not resemblance:
-        return False
-    drawn, stored = np.concatenate(resemblance, axis=1)
-    if len(drawn) < _LEAST_COMPARED:
-        return False
-    error = np.sqrt((drawn.var(ddof=1) + stored.var(ddof=1)) / len(drawn))
-    # A method without noise has no error; what a store rounds differs by less than the thousandth.
-    return bool(drawn.mean() - stored.mean() > _ERRORS * error + 1e-3)
 
 
 def _keys(ids: Sequence[str]) -> list[bytes]:

@@ -299,12 +299,12 @@ class PgvectorStore(DatabaseStore):
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         last = json_cursor(after)
-        kind = self.layout().id_type
         while True:
-            behind = "" if last is None else " AND {id} > %s::" + kind
+            layout = self.layout()
+            behind = "" if last is None else " AND {id} > %s::" + layout.id_type
             # With its table's name: alone, the name means the output column, a text, whose order is another.
             rows = "WHERE TRUE" + behind + " ORDER BY {table}.{id} LIMIT %s"
-            batches = self._select(rows, [size] if last is None else [last, size])
+            batches = self._select(layout, rows, [size] if last is None else [last, size])
             if not batches:
                 return
             yield from batches
@@ -326,8 +326,9 @@ class PgvectorStore(DatabaseStore):
                 yield names
 
     def _read(self, ids: list[str]) -> Batch:
-        batches = self._select("WHERE {id} = ANY(%s::" + self.layout().id_type + "[])", [ids])
-        size = self.layout().dimension or self._info().dimension
+        layout = self.layout()
+        batches = self._select(layout, "WHERE {id} = ANY(%s::" + layout.id_type + "[])", [ids])
+        size = layout.dimension or self._info().dimension
         parts = [Batch(b.ids, stacked(list(b.vectors), size), b.fields, b.cursor) for b in batches]
         return Batch.joined(parts) if parts else Batch((), np.empty((0, size), np.float32), ())
 
@@ -341,9 +342,8 @@ class PgvectorStore(DatabaseStore):
                     rows.execute(f"SELECT to_jsonb(t) FROM {name} t")
                     yield name, (row[0] for row in rows)
 
-    def _select(self, condition: str, values: list[Any]) -> list[Batch]:
+    def _select(self, layout: _Layout, condition: str, values: list[Any]) -> list[Batch]:
         """Return the rows, in a batch for each run of vectors of one dimension."""
-        layout = self.layout()
         names = [*layout.columns, *layout.generated, *layout.vectors]
         beside = self._sql.SQL("").join(
             self._sql.SQL(", {}::text" if n in layout.vectors else ", {}").format(self._identifier(n)) for n in names

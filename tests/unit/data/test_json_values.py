@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecveil.data import read_table
-from vecveil.data.columns import ids_of, json_values, printed_number, time_text
+from vecveil.data.columns import ids_of, json_value, json_values, printed_number, time_text
 
 NOON = datetime.datetime(2025, 3, 30, 12)
 HALF = NOON.replace(microsecond=500_000)
@@ -160,3 +160,10 @@ def test_other_characters_are_no_number(text: str) -> None:
 )
 def test_equal_characters_are_a_number(text: str, number: float) -> None:
     assert printed_number(text) == number
+
+
+def test_moments_at_the_end_of_time_and_missing_ones() -> None:
+    pandas = pytest.importorskip("pandas")
+    west = datetime.timezone(datetime.timedelta(hours=-2))
+    assert time_text(datetime.datetime.max.replace(tzinfo=west)) == "9999-12-31T23:59:59.999999-02:00"
+    assert json_value([pandas.NaT, pandas.Timestamp("2025-03-30T12:00+02:00")]) == [None, "2025-03-30T10:00:00+00:00"]

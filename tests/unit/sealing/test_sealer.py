@@ -27,7 +27,7 @@ from harness.errors import raises
 from vecveil.errors import KeyFileError, SealingError
 from vecveil.randomness import NoiseKeys
 from vecveil.sealing import KeyStore, Sealer, SqliteBlobs
-from vecveil.sealing.blob import canonical_ids, padded_length
+from vecveil.sealing.blob import canonical_ids, padded_length, transaction
 from vecveil.sealing.segments import DataKeys, KeySource
 
 IDS = ["a", "b", "c", "d"]
@@ -492,8 +492,8 @@ def test_a_key_store_that_contradicts_itself_is_refused(path: Path) -> None:
     older = next(key_id for key_id in notes["keys"] if key_id != notes["current"])
     lost = {name: row for name, row in notes["keys"].items() if name != notes["current"]}
     for changed, said in (
-        ({"notes": notes, "copy": notes}, "'notes' and 'copy' are one"),
-        ({"notes": notes, "copy": {**notes, "uuid": str(uuid.uuid4())}}, "'notes' and 'copy' are one"),
+        ({"notes": notes, "copy": notes}, "'notes' and 'copy' share a UUID or key"),
+        ({"notes": notes, "copy": {**notes, "uuid": str(uuid.uuid4())}}, "'notes' and 'copy' share a UUID or key"),
         ({"notes": {**notes, "keys": lost}}, "'notes' has no current key"),
         ({"notes": {**notes, "keys": {}, "current": ""}}, "'notes' has no current key"),
         ({"notes": {**notes, "retired": [older]}}, "'notes' has a key that it retired"),
@@ -522,6 +522,26 @@ def test_a_commit_that_fails_leaves_no_transaction_open(tmp_path: Path) -> None:
         del blobs["a"]
         blobs["c"] = b"c"
         assert other.execute("SELECT id FROM blobs").fetchall() == [(b"c",)]
+
+
+def test_a_failed_rollback_loses_no_later_write() -> None:
+    class Failing(sqlite3.Connection):
+        fails = True
+
+        def execute(self, statement: str, /, *values: Any) -> sqlite3.Cursor:
+            if self.fails and statement in ("COMMIT", "ROLLBACK"):
+                raise sqlite3.OperationalError
+            return super().execute(statement, *values)
+
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None, factory=Failing)) as connection:
+        connection.execute("CREATE TABLE numbers (n)")
+        for number in (1, 2):
+            with pytest.raises(sqlite3.OperationalError), transaction(connection):
+                connection.execute(f"INSERT INTO numbers VALUES ({number})")
+            connection.fails = False  # the second one finds the transaction of the first, and rolls it back
+        with transaction(connection):
+            connection.execute("INSERT INTO numbers VALUES (3)")
+        assert connection.execute("SELECT n FROM numbers").fetchall() == [(3,)]
 
 
 def test_blobs_that_another_connection_reads_are_not_overwritten(
@@ -583,11 +603,11 @@ def test_wrong_input_is_one_clear_error(path: Path, X: np.ndarray, tmp_path: Pat
     cycle: list[Any] = []
     cycle.append(cycle)
     for value, words in (
-        ({"visit": [CANARY, date(2025, 3, 30)]}, "the type date in the field 'visit'"),
-        ({"ok": 1, "n": np.int64(3)}, "the type int64 in the field 'n'"),
-        ({"x": {"y": float("nan")}}, "NaN or infinity in the field 'x'"),
+        ({"visit": [CANARY, date(2025, 3, 30)]}, "a value that JSON cannot contain in the field 'visit'"),
+        ({"ok": 1, "n": np.int64(3)}, "a value that JSON cannot contain in the field 'n'"),
+        ({"x": {"y": float("nan")}}, "a value that JSON cannot contain in the field 'x'"),
         ({"c": cycle}, "too many levels in the field 'c'"),
-        ({"k": {(1, 2): CANARY}}, "the type dict in the field 'k'"),
+        ({"k": {(1, 2): CANARY}}, "a value that JSON cannot contain in the field 'k'"),
         ({7: CANARY}, "a key of the type int"),
         ([CANARY], "the type list"),
     ):
