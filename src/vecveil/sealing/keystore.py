@@ -24,6 +24,7 @@ import os
 import re
 import secrets
 import struct
+import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -272,7 +273,7 @@ class KeyStore:
     path: str | os.PathLike[str]
     provider: KeyProvider | None = None
     _used: dict[str, uuid.UUID] = field(default_factory=dict, init=False)  # by the name under which it was read first
-    _reserved: dict[bytes, int] = field(default_factory=dict, init=False)  # blobs by key id
+    _reserved: dict[tuple[bytes, int, int], int] = field(default_factory=dict, init=False)  # blobs, see `_reserver`
     _cached: dict[str, tuple[tuple[int, ...], CollectionKeys]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -337,10 +338,11 @@ class KeyStore:
             KeyFileError: ``exist_ok``, and this object has used keys of this name that the file no longer has.
         """
         if exist_ok:
+            used = self._used.get(collection)  # before the file is read: another thread may create the collection
             try:
                 return self._same(collection)
             except KeyFileError as error:
-                if error.code != "E-SEAL-COLLECTION" or collection in self._used:
+                if error.code != "E-SEAL-COLLECTION" or used is not None:
                     raise
         with self._changing(_SPARE) as record:
             if _checked(collection) not in record["collections"]:
@@ -358,7 +360,7 @@ class KeyStore:
             KeyFileError: the collection has no key, or others than this object has used: they were erased or renamed.
         """
         keys = self._same(collection)
-        if self._reserved.get(keys.current.key_id, 0) < blobs:
+        if self._reserved.get(_reserver(keys.current.key_id), 0) < blobs:
             with self._changing() as record:
                 entry = self._entry(collection, record)
                 sealed = entry["keys"][entry["current"]]["sealed"]
@@ -366,20 +368,22 @@ class KeyStore:
                 if sealed + share > MOST_BLOBS:
                     self._new_key(entry)
                 entry["keys"][entry["current"]]["sealed"] += share
-            reserved = bytes.fromhex(entry["current"])
+            reserved = _reserver(bytes.fromhex(entry["current"]))
             self._reserved[reserved] = self._reserved.get(reserved, 0) + share
             keys = self._same(collection)
-        self._reserved[keys.current.key_id] = self._reserved.get(keys.current.key_id, 0) - blobs
+        reserved = _reserver(keys.current.key_id)
+        self._reserved[reserved] = self._reserved.get(reserved, 0) - blobs
         return keys
 
     def _same(self, collection: str) -> CollectionKeys:
         """Return the keys of ``collection``; raise unless they are those that this object has used."""
+        used = self._used.get(collection)
         try:
             keys = self.read(collection)
-            if keys.uuid == self._used[collection]:
+            if used in (None, keys.uuid):
                 return keys
         except KeyFileError as error:
-            if error.code != "E-SEAL-COLLECTION" or collection not in self._used:
+            if error.code != "E-SEAL-COLLECTION" or used is None:
                 raise
         raise KeyFileError(
             f"The keys of collection {collection[:80]!r} in {Path(self.path).name} were erased, renamed or replaced "
@@ -617,6 +621,11 @@ def _check_collections(collections: dict[str, Any]) -> None:
 def _is_key_id(key_id: str) -> bool:
     secret = bytes.fromhex(key_id)
     return len(secret) == KEY_ID_BYTES and secret.hex() == key_id
+
+
+def _reserver(key_id: bytes) -> tuple[bytes, int, int]:
+    """Return a key and who reserves blobs of it: each process and thread, so that no two count on the same ones."""
+    return key_id, os.getpid(), threading.get_ident()
 
 
 def _context(collection: str, key_id: str) -> bytes:

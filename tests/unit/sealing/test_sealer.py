@@ -14,6 +14,7 @@ import sqlite3
 import stat
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -406,6 +407,33 @@ def test_only_the_first_seal_of_a_process_makes_a_collection(path: Path, X: np.n
                 refused()
         assert path.read_bytes() == before
         Sealer(path).seal(X, ids=IDS, collection="notes")  # a process that starts now
+
+
+def test_two_threads_may_make_a_collection_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One looks in vain, the other one makes the collection before the first has handled that."""
+    keys = KeyStore(path)
+    read = keys.read
+
+    def overtaken(collection: str) -> Any:
+        monkeypatch.setattr(keys, "read", read)
+        try:
+            return read(collection)
+        finally:
+            keys.create(collection)
+
+    monkeypatch.setattr(keys, "read", overtaken)
+    assert keys.create("notes", exist_ok=True) == read("notes")
+
+
+def test_each_thread_reserves_blobs_for_itself(path: Path) -> None:
+    keys = KeyStore(path)
+    keys.create("notes")
+    for _ in range(10):
+        keys.reserve("notes", 100)
+    before = keys.collections()["notes"]["sealed_at_most"]
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(keys.reserve, "notes", 1).result()
+    assert keys.collections()["notes"]["sealed_at_most"] > before
 
 
 def test_a_key_store_of_a_provider_that_vanishes_is_not_begun_anew(tmp_path: Path, X: np.ndarray) -> None:
