@@ -28,7 +28,7 @@ help:
 venv: $(STAMP)
 
 # Some systems ship Python without ensurepip: there virtualenv, unpacked beside, makes the same.
-$(STAMP): pyproject.toml $(CONSTRAINTS) setup.py src/vecveil/randomness/_kernel.c
+$(STAMP): pyproject.toml $(CONSTRAINTS) setup.py src/vecveil/privacy/randomness/_kernel.c
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or later is needed" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV) && \
 	  $(PYTHON) -m pip install --quiet --target build/virtualenv virtualenv && \
@@ -167,6 +167,6 @@ sbom: venv $(SECURITY_TOOLS)/.installed
 	@echo "build/sbom.json"
 
 clean:
-	rm -f src/vecveil/randomness/_kernel.*.so
+	rm -f src/vecveil/privacy/randomness/_kernel.*.so
 	rm -rf $(VENV) build dist site vecveil-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

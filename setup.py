@@ -28,8 +28,8 @@ class AbiWheel(bdist_wheel):
 setup(
     ext_modules=[
         Extension(
-            "vecveil.randomness._kernel",
-            ["src/vecveil/randomness/_kernel.c"],
+            "vecveil.privacy.randomness._kernel",
+            ["src/vecveil/privacy/randomness/_kernel.c"],
             extra_compile_args=["/O2", "/fp:precise"] if sys.platform == "win32" else FLAGS,
             py_limited_api=True,
             optional=True,

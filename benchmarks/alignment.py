@@ -27,11 +27,23 @@ import pyarrow.parquet as pq
 from leakage import MIN_COUNT, TARGET, _task, sts_problem, sts_tables
 
 import vecveil
-from vecveil.attacks import CandidateVectors, Knowledge, LabelledVectors, LinearAttack, PairedVectors, split_groups
-from vecveil.attacks.alignment import PermutationAlignment, ProcrustesAlignment, RidgeAlignment, UnpairedAlignment
-from vecveil.concepts import TokenVocabulary
+from vecveil.auditing.attacks import (
+    CandidateVectors,
+    Knowledge,
+    LabelledVectors,
+    LinearAttack,
+    PairedVectors,
+    split_groups,
+)
+from vecveil.auditing.attacks.alignment import (
+    PermutationAlignment,
+    ProcrustesAlignment,
+    RidgeAlignment,
+    UnpairedAlignment,
+)
+from vecveil.auditing.metrics import Estimate
 from vecveil.io import write_text
-from vecveil.metrics import Estimate
+from vecveil.privacy.concepts import TokenVocabulary
 
 RESULTS = Path(__file__).parent / "results" / "alignment.json"
 ATTACKS = (PermutationAlignment(), ProcrustesAlignment(), RidgeAlignment())

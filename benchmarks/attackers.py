@@ -38,7 +38,7 @@ import pyarrow.parquet as pq
 from leakage import MIN_COUNT, TARGET, _task, ade_problem, pii_problem, sts_problem, sts_tables
 
 import vecveil
-from vecveil.attacks import (
+from vecveil.auditing.attacks import (
     AccessPatternAttack,
     AttackResult,
     CandidateVectors,
@@ -56,14 +56,15 @@ from vecveil.attacks import (
     UnpairedAlignment,
     split_groups,
 )
-from vecveil.attacks.candidates import group_means
-from vecveil.attacks.reconstruction.zero_shot import NgramLanguageModel, ZeroShotAttack
-from vecveil.attacks.wrapped import fit_access_map
-from vecveil.concepts import TokenVocabulary
-from vecveil.concepts.matching import canonical, words
+from vecveil.auditing.attacks.candidates import group_means
+from vecveil.auditing.attacks.reconstruction.zero_shot import NgramLanguageModel, ZeroShotAttack
+from vecveil.auditing.attacks.wrapped import fit_access_map
 from vecveil.io import write_text
-from vecveil.protector.methods import TEXT_METHODS
-from vecveil.randomness import NoiseKeys
+from vecveil.keys import NoiseKeys
+from vecveil.privacy.concepts import TokenVocabulary
+from vecveil.privacy.concepts.matching import words
+from vecveil.privacy.protector.methods import TEXT_METHODS
+from vecveil.texts.folding import canonical
 
 RESULTS = Path(__file__).parent / "results" / "attackers.json"
 PROBLEMS = {"sts": sts_problem, "ade": ade_problem, "pii": pii_problem}

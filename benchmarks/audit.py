@@ -33,7 +33,7 @@ def measured(data: Path, concept: str, texts: int, tier: str) -> dict[str, Any]:
     from leakage import ade_problem, sts_problem
 
     import vecveil
-    from vecveil.attacks import split_groups
+    from vecveil.auditing.attacks import split_groups
 
     problem = {"sts": sts_problem, "ade": ade_problem}[concept](data)
     encoder = vecveil.load_encoder("minilm")
@@ -85,7 +85,7 @@ def measured(data: Path, concept: str, texts: int, tier: str) -> dict[str, Any]:
 
 
 def _concept_of(problem: Any, rows: np.ndarray) -> Any:
-    from vecveil.concepts import Concept
+    from vecveil.privacy.concepts import Concept
 
     if problem.name == "sts":
         return problem.concept

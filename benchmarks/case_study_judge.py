@@ -22,7 +22,7 @@ import numpy as np
 import vecveil
 from research.running import commit
 from vecveil.io import write_text
-from vecveil.metrics.utility import pair_cosines
+from vecveil.privacy.utility.tasks import pair_cosines
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "results" / "experiments" / "case-study" / "records.jsonl"

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vecveil.concepts import Concept, TermDetector
 from vecveil.io import write_text
+from vecveil.privacy.concepts import Concept, TermDetector
 
 RESULT = Path(__file__).parent / "results" / "concepts.json"
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import yaml
 
-from vecveil.demo.corpus import Note, NoteSpan
+from vecveil.cli.demo.corpus import Note, NoteSpan
 from vecveil.io import write_bytes
 
 GRAMMAR = Path(__file__).with_name("demo_grammar")

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from vecveil.encoders import load_encoder
-from vecveil.encoders.sentence_transformer import cpu_has_bf16, lowest_cosine
+from vecveil.texts.encoders import load_encoder
+from vecveil.texts.encoders.sentence_transformer import cpu_has_bf16, lowest_cosine
 
 TARGET = 2.5
 WORDS = """

@@ -35,18 +35,18 @@ from typing import Any
 import numpy as np
 
 import vecveil
-from vecveil.attacks import FurtherVectors, LabelledVectors, NetworkAttack, TextVectors
-from vecveil.attacks.attack import normalise_text
-from vecveil.attacks.ladder import ladder_attacks
+from vecveil.auditing.attacks import FurtherVectors, LabelledVectors, NetworkAttack, TextVectors
+from vecveil.auditing.attacks.attack import normalise_text
+from vecveil.auditing.attacks.ladder import ladder_attacks
 from vecveil.auditing.case import Options, Side, _mark, make_case
 from vecveil.auditing.families import SHARES
 from vecveil.auditing.jobs import Job, attack_job
+from vecveil.auditing.metrics.leakage import r_precision
+from vecveil.auditing.records.audit_record import LearningPoint
 from vecveil.auditing.result import forecast
-from vecveil.concepts import Concept
-from vecveil.concepts.matching import words
 from vecveil.io import write_text
-from vecveil.metrics.leakage import r_precision
-from vecveil.records.audit import LearningPoint
+from vecveil.privacy.concepts import Concept
+from vecveil.privacy.concepts.matching import words
 
 RELEASES: dict[str, dict[str, Any]] = {
     "clean": {},
@@ -387,9 +387,9 @@ def network(problem: Problem, task: dict[str, Any], vectors: Path, smoke: bool) 
 
 def rebuild(problem: Problem, kind: str, vectors: Path, seconds: float, smoke: bool) -> dict[str, Any]:
     """Return what Vec2Text or a decoder writes of test texts, and what a decoder's samples tell of the terms."""
-    from vecveil.attacks.reconstruction.decoder import GEIAAttack
-    from vecveil.attacks.reconstruction.vec2text import Preset, Vec2TextAttack
-    from vecveil.attacks.training import TrainingRecipe
+    from vecveil.auditing.attacks.reconstruction.decoder import GEIAAttack
+    from vecveil.auditing.attacks.reconstruction.vec2text import Preset, Vec2TextAttack
+    from vecveil.privacy.training import TrainingRecipe
 
     texts = problem.texts()
     X = np.concatenate([problem.train, np.load(vectors)])

@@ -29,11 +29,11 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 import vecveil
-from vecveil.attacks import LabelledVectors, LadderResult, MLPAttack, split_groups, token_inference_ladder
-from vecveil.concepts import Concept, TokenVocabulary, mark_words
-from vecveil.data import read_texts
+from vecveil.auditing.attacks import LabelledVectors, LadderResult, MLPAttack, split_groups, token_inference_ladder
+from vecveil.auditing.metrics import StsTask
 from vecveil.io import write_text
-from vecveil.metrics import StsTask
+from vecveil.privacy.concepts import Concept, TokenVocabulary, mark_words
+from vecveil.texts.tables import read_texts
 
 RESULTS = Path(__file__).parent / "results" / "leakage.json"
 METHODS: dict[str, dict[str, Any]] = {"laplace": {}, "sparse": {}, "covariance": {}, "subspace": {}}

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 import vecveil
-from vecveil.attacks import KernelAttack, LabelledVectors, split_groups
-from vecveil.concepts import Concept, TokenVocabulary
-from vecveil.data import read_texts
+from vecveil.auditing.attacks import KernelAttack, LabelledVectors, split_groups
+from vecveil.auditing.metrics import NeighbourTask, SealedSearchTask
 from vecveil.io import write_text
-from vecveil.metrics import NeighbourTask, SealedSearchTask
+from vecveil.privacy.concepts import Concept, TokenVocabulary
+from vecveil.texts.tables import read_texts
 
 RESULTS = Path(__file__).parent / "results" / "list_size.json"
 CELLS = (  # listed terms, fitted texts, similarity to keep

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vecveil.sensitivity.hard_concrete import MaskOptions, fit_hard_concrete_mask
+from vecveil.privacy.sensitivity.hard_concrete import MaskOptions, fit_hard_concrete_mask
 
 
 def synthetic_pairs(count: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:

@@ -26,12 +26,13 @@ from randomgen import AESCounter
 
 import vecveil
 from vecveil.io import write_text
-from vecveil.mechanisms import Before, Gaussian, Laplace, Mahalanobis, Mechanism, Purkayastha, Step
-from vecveil.protector import Protector
-from vecveil.randomness import NoiseKey, kernel
+from vecveil.keys import NoiseKey
+from vecveil.privacy.mechanisms import Before, Gaussian, Laplace, Mahalanobis, Mechanism, Purkayastha, Step
+from vecveil.privacy.protector import Protector
+from vecveil.privacy.randomness import kernel
+from vecveil.privacy.sensitivity import NoiseShape
+from vecveil.privacy.sensitivity.shapes import LinearMap
 from vecveil.runtime import thread_count
-from vecveil.sensitivity import NoiseShape
-from vecveil.sensitivity.shapes import LinearMap
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "mechanisms.json"

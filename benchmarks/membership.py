@@ -25,10 +25,11 @@ from leakage import sts_problem
 from scipy.optimize import linear_sum_assignment
 
 import vecveil
-from vecveil.attacks import CandidateVectors, MembershipAttack, PairedVectors
+from vecveil.auditing.attacks import CandidateVectors, MembershipAttack, PairedVectors
+from vecveil.auditing.metrics.leakage import tpr_at_fpr
 from vecveil.io import write_text
-from vecveil.metrics.leakage import auc, tpr_at_fpr
-from vecveil.randomness import NoiseKey
+from vecveil.keys import NoiseKey
+from vecveil.privacy.utility.ranking import auc
 
 RESULTS = Path(__file__).parent / "results" / "membership.json"
 FIT, OTHERS, STORE, ASKED = 4000, 2400, 2000, 4000

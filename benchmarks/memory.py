@@ -87,7 +87,7 @@ def make_input(case: str, folder: Path, rows: int, dimension: int) -> Path:
 def protect(source: Path, target: Path, protector_file: Path, encoder: bool) -> dict[str, float]:
     """Protect ``source`` in this process and return its peak memory and time."""
     import vecveil
-    from vecveil.data import protect_table
+    from vecveil.texts.tables import protect_table
 
     protector = vecveil.load(protector_file)
     start = time.perf_counter()

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 import vecveil
-from vecveil.attacks import split_groups
-from vecveil.concepts import Concept
-from vecveil.data import read_texts
+from vecveil.auditing.attacks import split_groups
+from vecveil.auditing.metrics import NeighbourTask, SealedSearchTask
 from vecveil.io import write_text
-from vecveil.metrics import NeighbourTask, SealedSearchTask
+from vecveil.privacy.concepts import Concept
+from vecveil.texts.tables import read_texts
 
 RESULTS = Path(__file__).parent / "results" / "modes.json"
 FITTED, AUDITED, CANDIDATES = 3000, 4000, 200

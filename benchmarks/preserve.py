@@ -37,10 +37,10 @@ from scipy.stats import t as student
 from sklearn.linear_model import LogisticRegression
 
 import vecveil
-from vecveil.attacks import LabelledVectors, MLPAttack
-from vecveil.concepts import Concept
+from vecveil.auditing.attacks import LabelledVectors, MLPAttack
 from vecveil.io import write_text
-from vecveil.sensitivity.subspace import (
+from vecveil.privacy.concepts import Concept
+from vecveil.privacy.sensitivity.subspace import (
     Moments,
     concept_directions,
     cross_covariance,

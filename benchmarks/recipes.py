@@ -29,10 +29,10 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 import vecveil
-from vecveil.attacks import KernelAttack, LabelledVectors
-from vecveil.concepts import Concept
-from vecveil.data import read_texts
+from vecveil.auditing.attacks import KernelAttack, LabelledVectors
 from vecveil.io import write_text
+from vecveil.privacy.concepts import Concept
+from vecveil.texts.tables import read_texts
 
 RESULTS = Path(__file__).parent / "results" / "recipes.json"
 SETS = {

@@ -28,9 +28,9 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import vecveil
-from vecveil.attacks.attack import AttackResult, TextVectors, normalise_text, split_groups, text_groups
-from vecveil.attacks.reconstruction.decoder import ALGENAttack, GEIAAttack
-from vecveil.attacks.reconstruction.zero_shot import CausalLanguageModel, ZeroShotAttack
+from vecveil.auditing.attacks.attack import AttackResult, TextVectors, normalise_text, split_groups, text_groups
+from vecveil.auditing.attacks.reconstruction.decoder import ALGENAttack, GEIAAttack
+from vecveil.auditing.attacks.reconstruction.zero_shot import CausalLanguageModel, ZeroShotAttack
 from vecveil.io import write_text
 
 RESULTS = Path(__file__).parent / "results" / "reconstruction.json"

@@ -99,15 +99,15 @@ def work(case: str, folder: Path, source: Path, target: Path, engine: str) -> di
         started, used = time.perf_counter(), time.process_time()
         copy(source, target, dictionaries=case == "copy")
     else:
-        from vecveil.bulk import BulkJob, protect_files
-        from vecveil.bulk.running import run_here
+        from vecveil.gateway.bulk import BulkJob, protect_files
+        from vecveil.gateway.bulk.running import run_here
 
         run = run_here
         job = BulkJob.of(folder / f"{case}.vecveil")
         if engine == "ray":
             import ray
 
-            from vecveil.integrations.ray import run_on_ray
+            from vecveil.gateway.ray import run_on_ray
 
             ray.init(num_cpus=os.cpu_count(), include_dashboard=False, log_to_driver=False)
             run = run_on_ray

@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 
 import vecveil
 from vecveil.io import write_text
-from vecveil.randomness import NoiseKeys
+from vecveil.keys import NoiseKeys
 
 RESULTS = Path(__file__).parent / "results" / "sealed_index.json"
 BATCH, QUERIES, TOP = 50_000, 200, 10
@@ -116,7 +116,7 @@ def case_of(name: str, folder: Path, rows: int) -> Opened:
                 pending.clear()
 
         def opened() -> Callable[[np.ndarray], list[str]]:
-            from vecveil.search.scan import VectorScan, nearest
+            from vecveil.index.scan import VectorScan, nearest
 
             parts = []
             for file in sorted(place.glob("*.parquet"), key=lambda path: int(path.stem)):

@@ -20,10 +20,10 @@ import numpy as np
 from sealed_index import QUERIES, TOP, batches, exact, peak, row_texts, sentences
 
 import vecveil
-from vecveil.integrations.ray import _PartOfIndex, ray
-from vecveil.integrations.workers import Sealed, best_hits, index_parts
+from vecveil.gateway.ray import _PartOfIndex, ray
+from vecveil.gateway.workers import Sealed, best_hits, index_parts
 from vecveil.io import write_text
-from vecveil.randomness import NoiseKeys
+from vecveil.keys import NoiseKeys
 
 RESULTS = Path(__file__).parent / "results" / "sealed_scale.json"
 TOGETHER = 5  # batches a segment, which then needs no compaction

@@ -24,10 +24,10 @@ from pathlib import Path
 import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from vecveil.index import Sealer
+from vecveil.index.blob import PRECISIONS
 from vecveil.io import write_text
-from vecveil.randomness import NoiseKeys
-from vecveil.sealing import Sealer
-from vecveil.sealing.blob import PRECISIONS
+from vecveil.keys import NoiseKeys
 
 RESULTS = Path(__file__).parent / "results" / "sealing.json"
 ROWS = 2000

@@ -41,7 +41,7 @@ from serving_processes import (
 )
 
 import vecveil
-from vecveil.demo.corpus import load_notes
+from vecveil.cli.demo.corpus import load_notes
 from vecveil.io import write_text
 
 RESULTS = Path(__file__).parent / "results" / "serving.json"

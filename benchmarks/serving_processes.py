@@ -15,9 +15,9 @@ import psutil
 from serving_upstream import DIMENSION, Hashed
 
 import vecveil
-from vecveil.demo.corpus import CONCEPT_FILE
-from vecveil.encoders.text_encoder import probe_cosines
-from vecveil.protector import EncoderInfo
+from vecveil.cli.demo.corpus import CONCEPT_FILE
+from vecveil.privacy.protector import EncoderInfo
+from vecveil.texts.encoders.text_encoder import probe_cosines
 
 HERE = Path(__file__).parent
 GIVEN = {"rank": 60, "kept": 128, "flattening": 0.0, "pairs": True, "noise_to_signal": 0.3}

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.serving.upstreams import LocalUpstream
+from vecveil.gateway.server.upstreams import LocalUpstream
 
 DIMENSION = 384
 SPREAD = 0.25

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from vecveil.io import write_text
-from vecveil.mechanisms import Gaussian, TextCrafter
+from vecveil.privacy.mechanisms import Gaussian, TextCrafter
+from vecveil.privacy.sensitivity import NoiseShape
+from vecveil.privacy.textcrafter import PiiClassifier, PolicySettings, plain_centroids, train_policy
 from vecveil.runtime import thread_count
-from vecveil.sensitivity import NoiseShape
-from vecveil.textcrafter import PiiClassifier, PolicySettings, plain_centroids, train_policy
 
 RESULTS = Path(__file__).parent / "results" / "textcrafter-cost.json"
 SCHEMA = "vecveil.bench.textcrafter-cost/1"
@@ -90,7 +90,7 @@ def torch_forward(trained: Any, X: np.ndarray) -> Callable[[], Any]:
     """Return what computes mean and direction of ``X`` in torch, as training does but without gradients."""
     import torch
 
-    from vecveil.textcrafter.policy_gradient import ProtectPolicy
+    from vecveil.privacy.textcrafter.policy_gradient import ProtectPolicy
 
     module = ProtectPolicy(X.shape[1], trained.settings, torch.Generator()).eval()
     arrays = trained.weights.arrays

@@ -4,7 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import vecveil
-from vecveil.demo.corpus import CONCEPT_FILE, load_notes
+from vecveil.cli.demo.corpus import CONCEPT_FILE, load_notes
 
 texts = [note.text for note in load_notes()]
 concept = vecveil.Concept.from_file(CONCEPT_FILE)

@@ -1,7 +1,7 @@
 """What leaks from a store? Attack vectors whose protection, if any, is not known."""
 
 import vecveil
-from vecveil.demo.corpus import CONCEPT_FILE, load_notes
+from vecveil.cli.demo.corpus import CONCEPT_FILE, load_notes
 
 texts = [note.text for note in load_notes()][::6]  # the texts of the store that you know
 concept = vecveil.Concept.from_file(CONCEPT_FILE)

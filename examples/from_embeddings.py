@@ -1,7 +1,7 @@
 """Fit on embeddings alone: pairs with and without the concept, labels, ordinary vectors."""
 
 import vecveil
-from vecveil.demo.corpus import CONCEPT_FILE, load_notes
+from vecveil.cli.demo.corpus import CONCEPT_FILE, load_notes
 
 texts = [note.text for note in load_notes()][::6]
 encoder = vecveil.load_encoder("minilm")

@@ -6,8 +6,8 @@ import re
 import numpy as np
 
 import vecveil
-from vecveil.concepts import Span
-from vecveil.demo.corpus import load_notes
+from vecveil.cli.demo.corpus import load_notes
+from vecveil.privacy.concepts import Span
 
 
 def encode(texts: list[str]) -> np.ndarray:

@@ -4,7 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import vecveil
-from vecveil.demo.corpus import CONCEPT_FILE, load_notes
+from vecveil.cli.demo.corpus import CONCEPT_FILE, load_notes
 
 # Synthetic notes of a clinic, a support desk and a finance office; yours are a list of strings.
 texts = [note.text for note in load_notes()][::6]

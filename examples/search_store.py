@@ -3,7 +3,7 @@
 import numpy as np
 
 import vecveil
-from vecveil.demo.corpus import CONCEPT_FILE, load_notes
+from vecveil.cli.demo.corpus import CONCEPT_FILE, load_notes
 
 
 def nearest(queries: np.ndarray, documents: np.ndarray, k: int = 10) -> np.ndarray:

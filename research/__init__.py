@@ -19,8 +19,8 @@ from research.experiment import Records
 from research.records import RecordFolder
 from research.results import Cells, ExperimentRecord
 from research.specification import MOST_SEEDS, Spec, digest, parse_spec
-from vecveil.concepts.concept_file import LARGEST_FILE, load_yaml, read_text
 from vecveil.errors import DataFileError
+from vecveil.privacy.concepts.concept_file import LARGEST_FILE, load_yaml, read_text
 from vecveil.validation import check_count
 from vecveil.version import __version__
 

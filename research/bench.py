@@ -17,9 +17,9 @@ from research.problems import Problem, make_problem
 from research.specification import Spec
 from research.tasks import read_task, task_digest, task_texts
 from vecveil.auditing.case import Case, Options, make_case
-from vecveil.concepts import TokenVocabulary
+from vecveil.auditing.metrics import UtilityTask
 from vecveil.errors import InvalidInputError
-from vecveil.metrics import UtilityTask
+from vecveil.privacy.concepts import TokenVocabulary
 from vecveil.types import Embeddings
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class Bench:
 
     def encoder(self, name: str | None = None) -> Any:
         """Return an encoder by name or folder; None stands for the specification's."""
-        from vecveil.encoders import load_encoder
+        from vecveil.texts.encoders import load_encoder
 
         chosen = self.spec.encoder if name is None else name
         return self.once(("encoder", chosen), lambda: load_encoder(chosen, show_progress=False))

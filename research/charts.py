@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from research.results import Figure, Point, Series
-from vecveil.report.charts import Across, Ticks
-from vecveil.report.text import rounded, scale
+from vecveil.auditing.report.charts import Across, Ticks
+from vecveil.auditing.report.text import rounded, scale
 
 EDGE = 8  # pixels above and below a curve
 MOST_MARKS = 30  # points: more of them would hide the line

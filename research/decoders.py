@@ -24,19 +24,20 @@ from research.points import released
 from research.problems import related_texts
 from research.records import only_one
 from research.specification import Settings, Whole, check_names, digest
-from vecveil.attacks.attack import Knowledge, TextVectors, normalise_text
-from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
-from vecveil.attacks.reconstruction.decoder import PRESETS as GEIA_PRESETS
-from vecveil.attacks.reconstruction.decoder import GEIAAttack, bridge
-from vecveil.attacks.reconstruction.t5 import PublishedCheckpoint
-from vecveil.attacks.reconstruction.vec2text import PRESETS as VEC2TEXT_PRESETS
-from vecveil.attacks.reconstruction.vec2text import Vec2TextAttack
-from vecveil.attacks.release_model import InputMap
-from vecveil.concepts.matching import WordSplitter, canonical
+from vecveil.auditing.attacks.attack import Knowledge, TextVectors, normalise_text
+from vecveil.auditing.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
+from vecveil.auditing.attacks.reconstruction.decoder import PRESETS as GEIA_PRESETS
+from vecveil.auditing.attacks.reconstruction.decoder import GEIAAttack, bridge
+from vecveil.auditing.attacks.reconstruction.t5 import PublishedCheckpoint
+from vecveil.auditing.attacks.reconstruction.vec2text import PRESETS as VEC2TEXT_PRESETS
+from vecveil.auditing.attacks.reconstruction.vec2text import Vec2TextAttack
+from vecveil.auditing.attacks.release_model import InputMap
 from vecveil.errors import DataFileError, InvalidInputError
-from vecveil.metrics.estimates import Estimate
-from vecveil.metrics.utility import unit_rows
-from vecveil.protector import Protector
+from vecveil.privacy.concepts.matching import WordSplitter
+from vecveil.privacy.protector import Protector
+from vecveil.privacy.utility.estimates import Estimate
+from vecveil.privacy.utility.tasks import unit_rows
+from vecveil.texts.folding import canonical
 from vecveil.types import Embeddings, Release
 
 WRITERS = ("geia", "vec2text")

@@ -11,8 +11,8 @@ from research.experiment import Cell, Experiment
 from research.points import attacks_named, measure_point
 from research.scales import parse_scale
 from research.specification import Seeds, Spec, check_names, whole_numbers
-from vecveil.protector.methods import METHODS
-from vecveil.sensitivity.hard_concrete import MaskOptions
+from vecveil.privacy.protector.methods import METHODS
+from vecveil.privacy.sensitivity.hard_concrete import MaskOptions
 
 
 def mask_options(options: Mapping[str, float]) -> MaskOptions:
@@ -50,7 +50,7 @@ class GridSpec(SeededScalesSpec, frozen=True, kw_only=True):
     """The axes of a grid.
 
     Attributes:
-        methods: names of `vecveil.protector.METHODS`.
+        methods: names of `vecveil.privacy.protector.METHODS`.
         scales: see `parse_scale`; ``clean`` is measured once for all methods.
         own_scales: method -> its scales, in place of ``scales``.
         further: let attackers also learn from texts with exchanged terms.

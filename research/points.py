@@ -15,14 +15,14 @@ import numpy as np
 
 from research.bench import Bench, Material
 from research.scales import Scale
-from vecveil.attacks import LabelledVectors
-from vecveil.attacks.attack import Attack, AttackResult
-from vecveil.attacks.ladder import ladder_attacks, own_attacks
-from vecveil.attacks.networks import MLPAttack
-from vecveil.attacks.token_inference import FurtherKernelAttack
+from vecveil.auditing.attacks import LabelledVectors
+from vecveil.auditing.attacks.attack import Attack, AttackResult
+from vecveil.auditing.attacks.ladder import ladder_attacks, own_attacks
+from vecveil.auditing.attacks.networks import MLPAttack
+from vecveil.auditing.attacks.token_inference import FurtherKernelAttack
+from vecveil.auditing.metrics import Estimate, UtilityTask
 from vecveil.errors import unknown_name
-from vecveil.metrics import Estimate, UtilityTask
-from vecveil.protector import Protector, fit_pairs
+from vecveil.privacy.protector import Protector, fit_pairs
 from vecveil.types import Embeddings
 
 UTILITY_DRAWS = 3

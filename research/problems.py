@@ -17,11 +17,11 @@ import numpy.typing as npt
 from research.datasets import open_dataset
 from research.datasets.kinds import PairSet, RetrievalSet, TextSet
 from research.specification import ConceptSpec, ProblemSpec
-from vecveil.attacks import text_groups
-from vecveil.concepts import Concept, ConceptMatches
-from vecveil.concepts.concept_file import load_yaml, read_text
-from vecveil.concepts.matching import Span, TermDetector, words
+from vecveil.auditing.attacks import text_groups
 from vecveil.errors import DataFileError, InvalidInputError, unknown_name
+from vecveil.privacy.concepts import Concept, ConceptMatches
+from vecveil.privacy.concepts.concept_file import load_yaml, read_text
+from vecveil.privacy.concepts.matching import Span, TermDetector, words
 
 Spans = Sequence[Sequence[Mapping[str, Any]]]
 

@@ -18,10 +18,10 @@ from typing import Annotated, Any
 from msgspec import Meta, ValidationError, convert
 
 from research.experiment import Axis, Cell
-from vecveil.concepts.concept_file import read_text
 from vecveil.errors import DataFileError
 from vecveil.io import PRIVATE, exclusive, hold, make_folders, parse_json, write_text
-from vecveil.records.reading import Positive, Record, Scalar
+from vecveil.privacy.concepts.concept_file import read_text
+from vecveil.schema import Positive, Record, Scalar
 
 SCHEMA = "vecveil.experiment-cell/1"
 _LONGEST_WAIT = 7 * 86_400.0

@@ -14,8 +14,18 @@ from research import charts
 from research.judging import VERDICTS
 from research.results import Cell, Column, ExperimentRecord, Figure, Number, Table, read_experiment
 from research.specification import load_beside
-from vecveil.report import rendering
-from vecveil.report.text import MISSING, NBSP, clean_text, count, csv_table, duration, moment, parameter, rounded
+from vecveil.auditing.report import rendering
+from vecveil.auditing.report.text import (
+    MISSING,
+    NBSP,
+    clean_text,
+    count,
+    csv_table,
+    duration,
+    moment,
+    parameter,
+    rounded,
+)
 
 NOT_MEASURED = f"{MISSING}: not measured."
 VERDICT_WORDS = {

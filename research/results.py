@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr, replace
 
 from research.judging import VERDICTS, Verdict
 from vecveil.errors import InvalidInputError, VecveilError
-from vecveil.records.reading import Conflict, Count, Finite, Positive, Record, Scalar
+from vecveil.schema import Conflict, Count, Finite, Positive, Record, Scalar
 
 
 class Number(Record, frozen=True, forbid_unknown_fields=True):

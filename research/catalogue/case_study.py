@@ -21,9 +21,9 @@ from research.points import short
 from research.published import published
 from research.results import ClaimFinding, Number, Summary, Table
 from research.specification import check_names, digest, wrong
-from vecveil.encoders.lsa import LsaEncoder
-from vecveil.metrics.reconstruction import reconstruction_leakage
-from vecveil.metrics.utility import embedding_cosine, pair_cosines
+from vecveil.auditing.metrics.reconstruction import reconstruction_leakage
+from vecveil.privacy.utility.tasks import embedding_cosine, pair_cosines
+from vecveil.texts.encoders.lsa import LsaEncoder
 
 LEAST_WORDS = 2  # sensitive words that a text must hold to be shown
 LSA = "lsa"

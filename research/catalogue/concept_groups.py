@@ -24,12 +24,13 @@ from research.published import published
 from research.results import ClaimFinding, Figure, Number, Summary, Table, XAxis, YAxis, number
 from research.scales import parse_scale
 from research.specification import ProblemSpec, Spec, Whole, check_names, digest, wrong
-from vecveil.concepts import Concept
-from vecveil.concepts.matching import canonical, words
-from vecveil.protector import Protector, fit_pairs
-from vecveil.protector.data import MIN_PAIRS
-from vecveil.sensitivity import NoiseShape
-from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask
+from vecveil.privacy.concepts import Concept
+from vecveil.privacy.concepts.matching import words
+from vecveil.privacy.protector import Protector, fit_pairs
+from vecveil.privacy.protector.data import MIN_PAIRS
+from vecveil.privacy.sensitivity import NoiseShape
+from vecveil.privacy.sensitivity.hard_concrete import fit_hard_concrete_mask
+from vecveil.texts.folding import canonical
 from vecveil.types import Embeddings, Vector
 
 FLOOR = 1e-6  # of the mask, as published

@@ -18,9 +18,9 @@ from research.published import published
 from research.results import ClaimFinding, Figure, Summary, Table, XAxis, YAxis, number
 from research.scales import parse_scale
 from research.specification import check_names, digest
-from vecveil.encoders import LsaEncoder
-from vecveil.encoders.lsa import LSA_FILE
 from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.texts.encoders import LsaEncoder
+from vecveil.texts.encoders.lsa import LSA_FILE
 
 LSA = "lsa"
 DIMENSION = 300

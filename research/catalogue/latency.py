@@ -19,9 +19,9 @@ from research.judging import Measured, within
 from research.published import published
 from research.results import ClaimFinding, Figure, Number, Summary, Table, XAxis, YAxis, number
 from research.specification import Spec, Whole, check_names
-from vecveil.protector import Protector, fit_pairs
+from vecveil.privacy.protector import Protector, fit_pairs
+from vecveil.privacy.sensitivity.hard_concrete import fit_hard_concrete_mask
 from vecveil.runtime import thread_count
-from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask
 from vecveil.types import Embeddings
 
 BASE = "laplace"

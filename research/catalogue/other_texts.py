@@ -26,12 +26,13 @@ from research.scales import parse_scale
 from research.specification import Settings, Spec, Whole, check_names, digest, json_ready, whole_numbers, wrong
 from research.tasks import test_rows
 from research.word_split import MIN_COUNT, WordSplit, leaks
-from vecveil.concepts import Concept
-from vecveil.concepts.matching import Span, canonical, words
+from vecveil.auditing.metrics import StsTask, UtilityTask
 from vecveil.errors import out_of_range
-from vecveil.metrics import StsTask, UtilityTask
-from vecveil.protector import Protector
-from vecveil.protector.methods import METHODS
+from vecveil.privacy.concepts import Concept
+from vecveil.privacy.concepts.matching import Span, words
+from vecveil.privacy.protector import Protector
+from vecveil.privacy.protector.methods import METHODS
+from vecveil.texts.folding import canonical
 
 SMALL = "mlp-512"
 LEAST_INSIDE = 5  # occurrences inside spans from which a word can be listed

@@ -20,10 +20,10 @@ from research.problems import grouped_concept
 from research.results import Number, Summary, Table, number
 from research.specification import check_names, wrong
 from research.tasks import read_task, task_texts
-from vecveil.concepts.rewriting import Rewriter
-from vecveil.metrics import Estimate
-from vecveil.metrics.estimates import trade_off_rate
-from vecveil.protector.methods import TEXT_METHODS
+from vecveil.auditing.metrics import Estimate
+from vecveil.privacy.concepts.rewriting import Rewriter
+from vecveil.privacy.protector.methods import TEXT_METHODS
+from vecveil.privacy.utility.estimates import trade_off_rate
 
 TABLES = ("sparse-table-9",)
 ABOUT = note("pii-transforms")

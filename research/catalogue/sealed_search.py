@@ -23,14 +23,14 @@ from research.scales import Scale, parse_scale
 from research.specification import Settings, Spec, Whole, check_names, digest, json_ready, whole_numbers
 from research.tasks import test_rows
 from research.word_split import WordSplit, leaks
-from vecveil.attacks import CandidateVectors, GEIAAttack, LikelihoodMatching, PairedVectors, TextVectors
-from vecveil.metrics import SealedSearchTask
-from vecveil.metrics.utility import ndcg_of_scores, unit_rows
-from vecveil.protector import Aim, Candidate, Data, Method, Protector, register_method
-from vecveil.protector.methods import METHODS
-from vecveil.protector.methods.subspace import directions_of
-from vecveil.sensitivity.shapes import LinearMap, NoiseShape
-from vecveil.sensitivity.subspace import subspace_map
+from vecveil.auditing.attacks import CandidateVectors, GEIAAttack, LikelihoodMatching, PairedVectors, TextVectors
+from vecveil.auditing.metrics import SealedSearchTask
+from vecveil.privacy.protector import Aim, Candidate, Data, Method, Protector, register_method
+from vecveil.privacy.protector.methods import METHODS
+from vecveil.privacy.protector.methods.subspace import directions_of
+from vecveil.privacy.sensitivity.shapes import LinearMap, NoiseShape
+from vecveil.privacy.sensitivity.subspace import subspace_map
+from vecveil.privacy.utility.tasks import ndcg_of_scores, unit_rows
 
 Rows = npt.NDArray[Any]
 PARTS = ("search", "leak", "unlisted", "matching", "geia", "model")

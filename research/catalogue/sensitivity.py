@@ -21,10 +21,10 @@ from research.problems import Problem
 from research.published import published
 from research.results import ClaimFinding, Figure, Number, Point, Series, Summary, Table, XAxis, YAxis
 from research.specification import Spec, Whole, check_names
-from vecveil.attacks import split_groups
-from vecveil.concepts.matching import Span, remove
+from vecveil.auditing.attacks import split_groups
 from vecveil.errors import out_of_range
-from vecveil.sensitivity.closed_forms import difference_sensitivity
+from vecveil.privacy.concepts.matching import Span, remove
+from vecveil.privacy.sensitivity.closed_forms import difference_sensitivity
 from vecveil.types import Embeddings, Vector
 
 NOISE_PAIRS = 500

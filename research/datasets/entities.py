@@ -22,8 +22,8 @@ from research.datasets.reading import (
     read_columns,
     split_name,
 )
-from vecveil.data.columns import missing_column
 from vecveil.errors import DataFileError
+from vecveil.texts.tables.columns import missing_column
 
 DOCUMENT = "-DOCSTART-"
 

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from vecveil.data.files import readable
 from vecveil.errors import InvalidInputError, unknown_name
+from vecveil.texts.tables.files import readable
 
 
 class MarkedSpan(TypedDict):

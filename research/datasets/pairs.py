@@ -22,8 +22,8 @@ from research.datasets.reading import (
     read_columns,
     split_name,
 )
-from vecveil.data.files import find_input
 from vecveil.errors import DataFileError
+from vecveil.texts.tables.files import find_input
 
 HIGHEST = 5.0
 _INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt(?:\.gz)?")

@@ -12,10 +12,10 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from research.datasets.kinds import MarkedSpan, TextSet, group_ids
-from vecveil.data import read_table
-from vecveil.data.columns import missing_column, python_values, row_number
-from vecveil.data.files import LONGEST, find_input, read_lines
 from vecveil.errors import DataFileError
+from vecveil.texts.tables import read_table
+from vecveil.texts.tables.columns import missing_column, python_values, row_number
+from vecveil.texts.tables.files import LONGEST, find_input, read_lines
 
 _SPLITS = {"valid": "dev", "validation": "dev", "val": "dev", "development": "dev"}
 

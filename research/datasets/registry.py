@@ -13,9 +13,9 @@ from typing import Any
 from research.datasets import entities, pairs, reading, texts
 from research.datasets.kinds import KINDS, DataSet, DatasetInfo, PairSet, Place, RetrievalSet, TextSet, is_folder
 from research.specification import load_beside
-from vecveil.concepts.concept_file import load_yaml
-from vecveil.data.files import readable
 from vecveil.errors import DataFileError, InvalidInputError, unknown_name, wrong_type
+from vecveil.privacy.concepts.concept_file import load_yaml
+from vecveil.texts.tables.files import readable
 
 FILE = "dataset.yaml"
 _READERS: dict[str, Callable[..., DataSet]] = {

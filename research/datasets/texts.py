@@ -24,8 +24,8 @@ from research.datasets.reading import (
     read_text_table,
     records_of,
 )
-from vecveil.data.columns import missing_column
 from vecveil.errors import DataFileError, out_of_range
+from vecveil.texts.tables.columns import missing_column
 from vecveil.validation import check_count
 
 # A line of a .rel file is a relation: PubMed id, sentence, effect (or dose), its start and end, drug, its start and

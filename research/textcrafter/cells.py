@@ -11,7 +11,7 @@ import numpy as np
 from research.datasets import TextSet, open_dataset
 from research.textcrafter.data import Array, Pii, Task
 from research.textcrafter.defences import Applied, noise_norm
-from vecveil.attacks import (
+from vecveil.auditing.attacks import (
     BayesPosteriorAttack,
     GEIAAttack,
     KernelAttack,
@@ -24,10 +24,10 @@ from vecveil.attacks import (
     TextVectors,
     TransplantAttack,
 )
-from vecveil.attacks.attack import Attack, AttackResult, normalise_text, text_groups
+from vecveil.auditing.attacks.attack import Attack, AttackResult, normalise_text, text_groups
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.leakage import auc
-from vecveil.metrics.utility import classification
+from vecveil.privacy.utility.ranking import auc
+from vecveil.privacy.utility.tasks import classification
 
 LEARN_ROWS = 3000  # texts with a token that attackers learn from; AG News alone has more
 LEARN_SEED = 7  # of which: the same whatever the run's seed

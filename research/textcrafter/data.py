@@ -22,11 +22,11 @@ from research.datasets.reading import joined
 from research.problems import make_concept
 from research.specification import ConceptSpec, ProblemSpec, Settings, Whole, digest
 from research.tasks import drawn
-from vecveil.attacks import text_groups
-from vecveil.attacks.attack import split_groups
-from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
+from vecveil.auditing.attacks import text_groups
+from vecveil.auditing.attacks.attack import split_groups
 from vecveil.errors import DataFileError, InvalidInputError
-from vecveil.textcrafter import contains_pii
+from vecveil.privacy.concepts import Concept, ConceptMatches, TokenVocabulary
+from vecveil.privacy.textcrafter import contains_pii
 
 SAMPLE_SEED = 7  # of which rows are drawn where there are more: the same whatever the run's seed
 SHARES = (0.8, 0.2)  # to learn from and to judge, of a set that has no split

@@ -13,9 +13,9 @@ from research.records import only_one
 from research.specification import load_beside
 from research.textcrafter.data import Array, PairedTexts
 from vecveil.errors import VecveilError
-from vecveil.protector import fit_pairs
-from vecveil.protector import load as load_protector
-from vecveil.textcrafter import nearest, plain_centroids
+from vecveil.privacy.protector import fit_pairs
+from vecveil.privacy.protector import load as load_protector
+from vecveil.privacy.textcrafter import nearest, plain_centroids
 
 Protect = Callable[[Array, np.random.Generator], Array]
 

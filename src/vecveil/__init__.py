@@ -9,41 +9,46 @@ from typing import TYPE_CHECKING, Any
 from vecveil.version import __version__
 
 if TYPE_CHECKING:
-    from vecveil import accounting, attacks, errors, metrics
-    from vecveil.accounting import Ledger
-    from vecveil.auditing import AuditResult, audit_store
-    from vecveil.auditing.audit import audit
-    from vecveil.auditing.frontier import frontier
-    from vecveil.concepts import Concept
-    from vecveil.encoders import load_encoder
+    from vecveil import errors
+    from vecveil.auditing import AuditResult, attacks, audit_store, metrics
+    from vecveil.auditing.auditor import audit
+    from vecveil.auditing.comparison import frontier
     from vecveil.errors import VecveilError
-    from vecveil.protector import Protector, Scale, fit, fit_labels, fit_pairs, load
-    from vecveil.randomness import NoiseKeys
-    from vecveil.sealing import Sealer
-    from vecveil.search import SealedIndex
-    from vecveil.search.collection import ProtectedCollection
+    from vecveil.index import SealedIndex, Sealer
+    from vecveil.keys import NoiseKeys
+    from vecveil.privacy import accounting
+    from vecveil.privacy.accounting import Ledger
+    from vecveil.privacy.concepts import Concept
+    from vecveil.privacy.protector import Protector, Scale, fit, fit_labels, fit_pairs, load
+    from vecveil.stores.collection import ProtectedCollection
+    from vecveil.texts.encoders import load_encoder
 
 _HOME = {
     "AuditResult": "vecveil.auditing",
-    "Concept": "vecveil.concepts",
-    "Ledger": "vecveil.accounting",
-    "NoiseKeys": "vecveil.randomness",
-    "ProtectedCollection": "vecveil.search.collection",
-    "Protector": "vecveil.protector",
-    "Scale": "vecveil.protector.method",
-    "SealedIndex": "vecveil.search",
-    "Sealer": "vecveil.sealing",
+    "Concept": "vecveil.privacy.concepts",
+    "Ledger": "vecveil.privacy.accounting",
+    "NoiseKeys": "vecveil.keys",
+    "ProtectedCollection": "vecveil.stores.collection",
+    "Protector": "vecveil.privacy.protector",
+    "Scale": "vecveil.privacy.protector.method",
+    "SealedIndex": "vecveil.index",
+    "Sealer": "vecveil.index",
     "VecveilError": "vecveil.errors",
     "audit": "vecveil.auditing",
     "audit_store": "vecveil.auditing",
-    "fit": "vecveil.protector.fitting",
-    "fit_labels": "vecveil.protector.fitting",
-    "fit_pairs": "vecveil.protector.fitting",
-    "frontier": "vecveil.auditing.frontier",
-    "load": "vecveil.protector",
-    "load_encoder": "vecveil.encoders",
+    "fit": "vecveil.privacy.protector.fitting",
+    "fit_labels": "vecveil.privacy.protector.fitting",
+    "fit_pairs": "vecveil.privacy.protector.fitting",
+    "frontier": "vecveil.auditing.comparison",
+    "load": "vecveil.privacy.protector",
+    "load_encoder": "vecveil.texts.encoders",
 }
-_MODULES = ("accounting", "attacks", "errors", "metrics")
+_MODULES = {
+    "accounting": "vecveil.privacy.accounting",
+    "attacks": "vecveil.auditing.attacks",
+    "errors": "vecveil.errors",
+    "metrics": "vecveil.auditing.metrics",
+}
 
 __all__ = [
     "AuditResult",
@@ -76,7 +81,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
     if name in _MODULES:
-        return importlib.import_module(f"vecveil.{name}")
+        return importlib.import_module(_MODULES[name])
     raise AttributeError(f"module 'vecveil' has no attribute {name!r}")
 
 

@@ -320,3 +320,34 @@ def _to_numpy(value: Any) -> Any:
     if hasattr(value, "detach"):  # a torch tensor; NumPy has no bfloat16
         return value.detach().cpu().float().numpy()
     return value
+
+
+ItemId = str | int | bytes
+
+
+def check_ids(ids: Any, rows: int, *, owner: str) -> list[bytes]:
+    """Return each id (str, int or bytes, one for every row) as bytes, distinct across types."""
+    ordered = isinstance(ids, Sequence) or (isinstance(ids, np.ndarray) and ids.ndim == 1)
+    if isinstance(ids, str | bytes) or not ordered or len(ids) != rows:
+        got = f"{len(ids)} ids" if ordered else type(ids).__name__
+        raise InvalidInputError(
+            f"{owner}: {rows} rows need {rows} `ids`, one each, not {got}. Pass the primary keys of the rows.",
+            param="ids",
+        )
+    listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+    return [_id_bytes(item, i, owner) for i, item in enumerate(listed)]
+
+
+def _id_bytes(value: Any, position: int, owner: str) -> bytes:
+    if isinstance(value, str):
+        return b"s" + value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes):
+        return b"b" + value
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        number = int(value)
+        size = number.bit_length() // 8 + 1
+        return b"i" + number.to_bytes(size, "little", signed=True)
+    raise InvalidInputError(
+        f"{owner}: `ids` has a {type(value).__name__} at position {position}; it takes strings, integers or bytes.",
+        param="ids",
+    )

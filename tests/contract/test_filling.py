@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vecveil.data import read_table
-from vecveil.randomness import NoiseKeys
-from vecveil.search import SealedIndex
-from vecveil.search.filling import Filling, fill_from_table
+from vecveil.index import SealedIndex
+from vecveil.keys import NoiseKeys
+from vecveil.stores.filling import Filling, fill_from_table
+from vecveil.texts.tables import read_table
 
 ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
 

@@ -16,16 +16,16 @@ from harness.command_line import run
 from harness.errors import raises
 from harness.store_factories import STORES, chroma_server
 from vecveil import SealedIndex
-from vecveil.accounting import Ledger
-from vecveil.encoders.cache import EmbeddingCache, matching_texts
-from vecveil.randomness import NoiseKeys
-from vecveil.sealing import Sealer
-from vecveil.sealing.blob import SqliteBlobs
-from vecveil.search.collection import ProtectedCollection
-from vecveil.search.filling import forget as forget_rows
+from vecveil.index import Sealer
+from vecveil.index.blob import SqliteBlobs
+from vecveil.keys import NoiseKeys
+from vecveil.privacy.accounting import Ledger
 from vecveil.stores import Batch, VectorStore, open_store
+from vecveil.stores.collection import ProtectedCollection
+from vecveil.stores.filling import forget as forget_rows
 from vecveil.stores.forgetting import _keys, begun, files_with, forget, reconcile, traces_of
 from vecveil.stores.store import with_blob
+from vecveil.texts.encoders.cache import EmbeddingCache, matching_texts
 
 ROWS, DIMENSION = 30, 8
 MODULES = {

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from harness.errors import raises
-from vecveil.randomness import NoiseKeys
-from vecveil.search import SealedIndex, chain
-from vecveil.search.backup import copy, verify
+from vecveil.index import SealedIndex, chain
+from vecveil.index.backup import copy, verify
+from vecveil.keys import NoiseKeys
 
 
 @pytest.fixture

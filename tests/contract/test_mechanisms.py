@@ -17,7 +17,7 @@ import vecveil
 from harness.errors import raises
 from harness.token_data import token_data
 from vecveil.errors import IncompatibleError, InvalidInputError, ReleaseError
-from vecveil.mechanisms import (
+from vecveil.privacy.mechanisms import (
     MECHANISMS,
     Gaussian,
     Laplace,
@@ -27,8 +27,8 @@ from vecveil.mechanisms import (
     Shuffle,
     random_permutation,
 )
-from vecveil.protector import METHODS, Protector
-from vecveil.sensitivity import NoiseShape
+from vecveil.privacy.protector import METHODS, Protector
+from vecveil.privacy.sensitivity import NoiseShape
 
 N_DIM = 12
 FULL = np.cov(np.random.default_rng(0).standard_normal((40, N_DIM)).T)

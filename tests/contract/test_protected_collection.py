@@ -18,14 +18,14 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.store_factories import STORES
-from vecveil.accounting import Ledger
-from vecveil.protector import PlaintextWarning, Protector
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.randomness import NoiseKeys
-from vecveil.sealing import Sealer
-from vecveil.sealing.blob import SEALED_FIELD
-from vecveil.search.collection import ProtectedCollection
+from vecveil.index import Sealer
+from vecveil.index.blob import SEALED_FIELD
+from vecveil.keys import NoiseKeys
+from vecveil.privacy.accounting import Ledger
+from vecveil.privacy.protector import PlaintextWarning, Protector
+from vecveil.privacy.protector.policy import ReleasePolicy
 from vecveil.stores import Batch
+from vecveil.stores.collection import ProtectedCollection
 from vecveil.stores.locations import in_this_process
 from vecveil.stores.migrating import MigrationOptions, migrate
 from vecveil.stores.store import VectorStore
@@ -255,7 +255,7 @@ def test_filters_by_tokens(
         assert sorted(reader.search("canary-3 x", top=60, where={"tenant": value}).ids, key=int) == expected
         assert sorted(reader.ids({"tenant": value}), key=int) == expected
     with monkeypatch.context() as patch:  # more rows than one search gives: all rows are read
-        patch.setattr("vecveil.search.collection._BATCH", 3)
+        patch.setattr("vecveil.stores.collection._BATCH", 3)
         assert sorted(made.ids({"tenant": "1", "year": 2020}), key=int) == IDS[:40:10]
     assert sorted(made.ids(), key=int) == [*IDS[:40], "500"]
     assert matching(tenant=1.0) == matching(tenant=1)

@@ -23,12 +23,12 @@ from scipy.stats import chi2_contingency
 
 from harness.errors import raises
 from vecveil.errors import StoreError
-from vecveil.randomness import NoiseKeys
-from vecveil.sealing.blob import padded_length
-from vecveil.sealing.keystore import MasterKeys
-from vecveil.sealing.segments import SegmentWriter
-from vecveil.search import SealedIndex
-from vecveil.search.exposure import stored_vectors
+from vecveil.index import SealedIndex
+from vecveil.index.blob import padded_length
+from vecveil.index.exposure import stored_vectors
+from vecveil.index.keystore import MasterKeys
+from vecveil.index.segments import SegmentWriter
+from vecveil.keys import NoiseKeys
 
 N = 32
 Vectors = npt.NDArray[np.floating[Any]]
@@ -220,7 +220,7 @@ def test_a_reader_keeps_what_a_commit_deletes(tmp_path: Path, keys: Path, index:
 
 def test_a_segment_whose_record_lacks_its_bytes_is_merged(index: SealedIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("vecveil.sealing.segments.asdict", lambda sizes: {"rows": sizes.rows})
+        patch.setattr("vecveil.index.segments.asdict", lambda sizes: {"rows": sizes.rows})
         filled(index)
     index.delete(["3"])
     index.compact()
@@ -560,7 +560,7 @@ def prepared(index: SealedIndex) -> list[Path]:
 def test_an_interrupted_reencoding_goes_on(
     tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch, between: str
 ) -> None:
-    monkeypatch.setattr("vecveil.search.log._CHUNK", 10)
+    monkeypatch.setattr("vecveil.index.log._CHUNK", 10)
     index, calls = notes(tmp_path, keys), []
 
     class Stopped(Named):
@@ -722,7 +722,7 @@ def test_a_new_index_counts_as_empty(tmp_path: Path, keys: Path) -> None:
 
 
 def test_a_search_beside_the_end_of_its_index_says_so(index: SealedIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vecveil.search.sealed_index._ONE_THREAD", 0)
+    monkeypatch.setattr("vecveil.index.sealed_index._ONE_THREAD", 0)
     hits = index.find(filled(index)[0])
     snapshot = index._log.current()
     index.close()

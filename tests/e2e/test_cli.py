@@ -105,7 +105,7 @@ def test_misuse_exits_with_2_and_says_what_is_missing(arguments: list[object], s
 
 
 def test_methods_lists_the_methods_of_fit() -> None:
-    from vecveil.protector import METHODS, TEXT_METHODS
+    from vecveil.privacy.protector import METHODS, TEXT_METHODS
 
     listed = run("methods", "--json").json["methods"]
     assert [entry["name"] for entry in listed] == [*METHODS, *TEXT_METHODS]

@@ -12,12 +12,12 @@ import pytest
 import vecveil
 from harness.command_line import Outcome, leftovers, run
 from harness.contracts import GOLDEN
-from vecveil.attacks import MLPAttack
-from vecveil.auditing import frontier as module
+from vecveil.auditing import comparison as module
+from vecveil.auditing.attacks import MLPAttack
 from vecveil.cli.output import share
-from vecveil.data import read_texts
-from vecveil.encoders import LsaEncoder
 from vecveil.errors import ConceptError
+from vecveil.texts.encoders import LsaEncoder
+from vecveil.texts.tables import read_texts
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.command_line import run
-from vecveil.encoders import LsaEncoder
+from vecveil.texts.encoders import LsaEncoder
 
 HIGH = ["good", "great", "lovely", "fine", "superb", "happy"]
 LOW = ["bad", "awful", "poor", "sad", "dull", "wrong"]

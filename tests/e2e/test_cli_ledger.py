@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.command_line import CANARY, assert_one_clear_error, run, spawn
-from vecveil.accounting.ledger import Ledger
+from vecveil.privacy.accounting.ledger import Ledger
 
 
 @pytest.fixture

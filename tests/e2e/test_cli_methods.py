@@ -11,7 +11,7 @@ import pytest
 
 import vecveil
 from harness.command_line import leftovers, run, write_pairs
-from vecveil.protector import METHODS, TEXT_METHODS
+from vecveil.privacy.protector import METHODS, TEXT_METHODS
 
 SCALES = {
     "sigma": 0.2,

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness.command_line import CANARY, run
-from vecveil.attacks import LinearAttack
-from vecveil.encoders import LsaEncoder
-from vecveil.protector import TEXT_METHODS
+from vecveil.auditing.attacks import LinearAttack
+from vecveil.privacy.protector import TEXT_METHODS
+from vecveil.texts.encoders import LsaEncoder
 
 DRUGS = ["aspirin", "codeine", "heparin", "insulin", "lithium", CANARY]
 WORDS = [f"word{chr(97 + i)}{chr(97 + j)}" for i in range(6) for j in range(6)]

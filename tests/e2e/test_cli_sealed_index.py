@@ -19,14 +19,14 @@ import pytest
 from pyarrow import csv
 
 from harness.command_line import command, environment, run
-from vecveil.data import read_texts
-from vecveil.encoders import LsaEncoder, load_encoder
-from vecveil.records.audit import AuditRecord
-from vecveil.records.verdict import decide, leaks
-from vecveil.report.audit import render_audit
-from vecveil.search import SealedIndex
+from vecveil.auditing.records.audit_record import AuditRecord
+from vecveil.auditing.records.verdict import decide, leaks
+from vecveil.auditing.report.audit_page import render_audit
+from vecveil.index import SealedIndex
 from vecveil.stores import Batch
 from vecveil.stores.locations import in_this_process
+from vecveil.texts.encoders import LsaEncoder, load_encoder
+from vecveil.texts.tables import read_texts
 
 pytest.importorskip("sqlite_vec")
 

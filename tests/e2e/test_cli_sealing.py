@@ -15,9 +15,9 @@ from harness.command_line import CANARY, SECRET, run, write_pairs
 pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq  # noqa: E402
 
-from vecveil.sealing import Sealer  # noqa: E402
-from vecveil.search.collection import ProtectedCollection  # noqa: E402
+from vecveil.index import Sealer  # noqa: E402
 from vecveil.stores import Batch, open_store  # noqa: E402
+from vecveil.stores.collection import ProtectedCollection  # noqa: E402
 
 ROWS, N = 120, 32
 NAMED = ("--seal-key", "search.keys", "--seal-name", "notes")

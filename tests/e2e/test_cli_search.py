@@ -11,11 +11,11 @@ import pytest
 
 from harness.command_line import TOKEN_INFERENCE_ALONE, run, write_csv
 from vecveil import ProtectedCollection
-from vecveil.data import read_texts
-from vecveil.encoders import load_encoder
-from vecveil.encoders.lsa import LsaEncoder
 from vecveil.stores import Batch, VectorStore
 from vecveil.stores.locations import in_this_process
+from vecveil.texts.encoders import load_encoder
+from vecveil.texts.encoders.lsa import LsaEncoder
+from vecveil.texts.tables import read_texts
 
 pytest.importorskip("sqlite_vec")
 

@@ -14,7 +14,7 @@ import vecveil
 from harness.command_line import CANARY, ROWS, Outcome, leftovers, run
 from harness.documents import ROOT, blocks
 from harness.errors import raises
-from vecveil.demo import job
+from vecveil.cli.demo import job
 
 FILES = ["audit.html", "audit.json", "protected.parquet", "protector.vecveil"]
 
@@ -92,7 +92,7 @@ def test_the_files_of_the_demo_are_good(demo: tuple[Path, Outcome], notes: Path)
 
 def test_protected_vectors_are_not_the_clean_ones(demo: tuple[Path, Outcome], notes: Path, lsa: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
-    from vecveil.data import read_texts
+    from vecveil.texts.tables import read_texts
 
     folder, _ = demo
     clean = vecveil.load_encoder(str(lsa)).encode(read_texts(notes, limit=100).texts)
@@ -171,7 +171,7 @@ def test_bundled_notes_are_said_to_be_synthetic(
     assert "synthetic" in result.summary()
     assert all(name in result.summary() for name in job.FILES)
     assert result.to_record()["synthetic"] is True
-    monkeypatch.setattr("vecveil.cli.demo.run_demo", lambda *arguments, **options: result)
+    monkeypatch.setattr("vecveil.cli.demo.command.run_demo", lambda *arguments, **options: result)
     done = run("demo", "--json", "--out", tmp_path / "x")
     assert done.code == 0
     assert done.json["audit"]["schema"] == "vecveil.audit/2"

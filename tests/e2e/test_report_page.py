@@ -14,9 +14,9 @@ import pytest
 
 from harness.sample_audit import VARIANTS, sample_audit, with_caveats
 from harness.sample_frontier import sample_frontier
-from vecveil.records import FrontierRecord
-from vecveil.report import write_audit_html, write_frontier_html
-from vecveil.report.pack import write_pack
+from vecveil.auditing.records import FrontierRecord
+from vecveil.auditing.report import write_audit_html, write_frontier_html
+from vecveil.auditing.report.pack import write_pack
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 axe = pytest.importorskip("axe_core_python.base", reason="axe-core-python is not installed")

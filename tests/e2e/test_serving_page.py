@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import pytest
 
 import vecveil
-from vecveil.demo.corpus import CONCEPT_FILE, load_notes
-from vecveil.encoders import LsaEncoder
+from vecveil.cli.demo.corpus import CONCEPT_FILE, load_notes
 from vecveil.errors import InvalidInputError
+from vecveil.texts.encoders import LsaEncoder
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -288,12 +288,12 @@ def test_control_what_asks_elsewhere_is_stopped_and_seen(guessed: Any) -> None:
 def test_with_keys_the_page_asks_for_one(browser: Any, tmp_path: Path) -> None:
     """The attacker is a stand-in here: what is tested is the way of the key."""
     from harness.serving import FakeEncoder, fake_protector, served
-    from vecveil.protector.policy import ReleasePolicy
-    from vecveil.serving import Service
-    from vecveil.serving.preview_page import PAGE_OPEN_PATHS, PageTexts, page_router
-    from vecveil.serving.requests import ApiKeys
-    from vecveil.serving.service import ServedPolicy
-    from vecveil.serving.upstreams import LocalUpstream
+    from vecveil.gateway.server import Service
+    from vecveil.gateway.server.preview_page import PAGE_OPEN_PATHS, PageTexts, page_router
+    from vecveil.gateway.server.requests import ApiKeys
+    from vecveil.gateway.server.service import ServedPolicy
+    from vecveil.gateway.server.upstreams import LocalUpstream
+    from vecveil.privacy.protector.policy import ReleasePolicy
 
     file = tmp_path / "keys"
     file.write_text("k" * 40 + "\n")

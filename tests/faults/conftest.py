@@ -67,10 +67,10 @@ def table_of(clean: np.ndarray, rows: np.ndarray) -> pa.Table:
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
     """A process with what protects tables imported."""
     modules = (
-        "vecveil.bulk",
-        "vecveil.bulk.running",
+        "vecveil.gateway.bulk",
+        "vecveil.gateway.bulk.running",
         "vecveil.cli.protect",
-        "vecveil.data.pipeline",
+        "vecveil.texts.tables.pipeline",
         "pyarrow.parquet",
         "fsspec.implementations.local",
         "tqdm",

@@ -18,8 +18,8 @@ from harness.faults import left_over
 from research import run as run_experiment
 from research import running
 from vecveil import Ledger
-from vecveil.bulk import verify
-from vecveil.search import SealedIndex
+from vecveil.gateway.bulk import verify
+from vecveil.index import SealedIndex
 
 DAY = 86_400.0
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vecveil.randomness import NoiseKeys
-from vecveil.search import SealedIndex, sealed_index
+from vecveil.index import SealedIndex, sealed_index
+from vecveil.keys import NoiseKeys
 
 CHILDREN, ADDS = 6, 20
 

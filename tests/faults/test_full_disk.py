@@ -16,7 +16,7 @@ import pytest
 from harness.command_line import Outcome
 from harness.faults import WarmProcess, clean_rows_in, left_over
 from vecveil import Ledger
-from vecveil.bulk import verify
+from vecveil.gateway.bulk import verify
 from vecveil.stores import Batch, open_store
 
 

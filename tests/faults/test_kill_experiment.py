@@ -17,7 +17,7 @@ import pytest
 from harness.command_line import Outcome
 from harness.experiment_data import lsa_folder, small_data
 from harness.faults import WarmProcess, clean_rows_in, halted, kills, left_over, seed
-from vecveil.encoders import load_encoder
+from vecveil.texts.encoders import load_encoder
 
 SPEC = """
 experiment: tradeoff
@@ -45,7 +45,7 @@ def warm_experiments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmP
         "research.catalogue",
         "vecveil.attacks",
         "vecveil.auditing",
-        "vecveil.encoders.lsa",
+        "vecveil.texts.encoders.lsa",
         "pyarrow.parquet",
         "sklearn.linear_model",
         "scipy.stats",

@@ -21,9 +21,9 @@ import pytest
 from harness.command_line import Outcome
 from harness.faults import MOMENTS, STORES, WarmProcess, kills, left_over, seed
 from harness.store_factories import release
-from vecveil.encoders.cache import EmbeddingCache, matching_texts
-from vecveil.sealing.blob import SqliteBlobs
+from vecveil.index.blob import SqliteBlobs
 from vecveil.stores import Batch, open_store
+from vecveil.texts.encoders.cache import EmbeddingCache, matching_texts
 
 ROWS, DIMENSION, GONE = 200, 16, 40
 QUICK = ("lancedb", "sqlite-vec")

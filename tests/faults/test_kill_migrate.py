@@ -40,9 +40,9 @@ def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProces
     modules = [
         "vecveil.cli.migrate",
         "vecveil.stores.migrating",
-        "vecveil.protector.policy",
+        "vecveil.privacy.protector.policy",
         "vecveil.stores.chroma",
-        "vecveil.protector",
+        "vecveil.privacy.protector",
         "tqdm",
     ]
     modules += [name for name, _ in STORES.values() if importlib.util.find_spec(name)]

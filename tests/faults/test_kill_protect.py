@@ -15,7 +15,7 @@ import pytest
 import vecveil
 from harness.command_line import Outcome
 from harness.faults import MOMENTS, WarmProcess, clean_rows_in, kills, left_over, seed, share
-from vecveil.bulk import verify
+from vecveil.gateway.bulk import verify
 
 
 def rows_of(files: Sequence[Path]) -> dict[str, bytes]:

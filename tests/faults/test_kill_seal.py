@@ -18,8 +18,8 @@ import pytest
 from harness.command_line import Outcome, run
 from harness.faults import MOMENTS, STORES, WarmProcess, clean_rows_in, kills, left_over, seed
 from harness.store_factories import release
-from vecveil.sealing import Sealer
-from vecveil.sealing.blob import SEALED_FIELD, decoded
+from vecveil.index import Sealer
+from vecveil.index.blob import SEALED_FIELD, decoded
 from vecveil.stores import Batch, open_store
 from vecveil.stores.forgetting import files_with, traces_of
 from vecveil.stores.locations import public_name
@@ -41,7 +41,7 @@ def texts() -> list[str]:
 @pytest.fixture(scope="module")
 def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
     # LanceDB starts a thread on import, which a fork loses: its children import it themselves.
-    modules = ["vecveil.cli.migrate", "vecveil.stores.migrating", "vecveil.protector", "tqdm"]
+    modules = ["vecveil.cli.migrate", "vecveil.stores.migrating", "vecveil.privacy.protector", "tqdm"]
     if MOMENTS >= 10:
         modules += [f"vecveil.stores.{name}" for name in ("chroma", "sqlite_vec", "pgvector")]
         modules += ["pysqlite3", "sqlite_vec", "qdrant_client", "pymilvus"]

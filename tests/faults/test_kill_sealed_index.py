@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 from harness.faults import MOMENTS, Child, WarmProcess, seed
-from vecveil.randomness import NoiseKeys
-from vecveil.search import SealedIndex
+from vecveil.index import SealedIndex
+from vecveil.keys import NoiseKeys
 
 ROLES = ("writer1", "writer2", "keeper", "reader", "reader")
 

@@ -50,7 +50,7 @@ def test_a_file_that_was_being_made(name: str, tmp_path: Path) -> None:
     stale = tmp_path / f".{name}.{STALE}"
     stale.write_bytes(b"half")
     if name == "out.npy":
-        from vecveil.data.writing import open_writer
+        from vecveil.texts.tables.writing import open_writer
 
         with open_writer(tmp_path / name) as writer:
             writer.write(np.ones((2, 2), np.float32))

@@ -67,7 +67,7 @@ def test_enough_is_enough(warm: WarmProcess, lake: Path, protector: Path, tmp_pa
 def test_a_row_group_that_does_not_fit_is_not_called_damaged(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow as pa
 
-    from vecveil.data import read_table
+    from vecveil.texts.tables import read_table
 
     def fails(*given: object, **named: object) -> None:
         raise pa.lib.ArrowMemoryError("malloc of size 1 failed")

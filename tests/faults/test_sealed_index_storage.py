@@ -24,9 +24,9 @@ import pytest
 from harness.errors import raises
 from harness.faults import MOMENTS, seed
 from vecveil.errors import KeyFileError, StoreError
-from vecveil.randomness import NoiseKeys
-from vecveil.sealing.keystore import MasterKeys
-from vecveil.search import SealedIndex, log
+from vecveil.index import SealedIndex, log
+from vecveil.index.keystore import MasterKeys
+from vecveil.keys import NoiseKeys
 
 ROWS = {name: f"text {name}" for name in "abc"}
 CHANGES: dict[str, Callable[[SealedIndex], Any]] = {

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from harness.faults import MOMENTS, WarmProcess, halted, left_over
 from vecveil import Ledger
-from vecveil.bulk import MANIFEST, verify
+from vecveil.gateway.bulk import MANIFEST, verify
 
 TIMES = max(2, MOMENTS // 2)
 

@@ -30,14 +30,13 @@ def main() -> int:
         return 3
     examples, seed = sys.argv[1:3]
     from harness.serving import FakeEncoder, fake_protector, served
-    from vecveil.protector.policy import ReleasePolicy
-    from vecveil.sealing import Sealer
-    from vecveil.search import SealedIndex
-    from vecveil.serving import Limits, Service
-    from vecveil.serving.preview_page import PageTexts, page_router
-    from vecveil.serving.service import ServedPolicy
-    from vecveil.serving.upstreams import LocalUpstream
-    from vecveil.serving.vector_stores import ServedIndex
+    from vecveil.gateway.server import Limits, Service
+    from vecveil.gateway.server.preview_page import PageTexts, page_router
+    from vecveil.gateway.server.service import ServedPolicy
+    from vecveil.gateway.server.upstreams import LocalUpstream
+    from vecveil.gateway.server.vector_stores import ServedIndex
+    from vecveil.index import SealedIndex, Sealer
+    from vecveil.privacy.protector.policy import ReleasePolicy
 
     def preview(*given: Any, **named: Any) -> dict[str, Any]:
         return {}

@@ -110,7 +110,7 @@ def _use(protector: Any) -> None:
 
 
 def _protector(data: bytes) -> None:
-    from vecveil.protector import Protector
+    from vecveil.privacy.protector import Protector
 
     with expected(ProtectorFileError):
         _use(Protector.from_bytes(data))
@@ -130,14 +130,14 @@ def _forged(data: bytes) -> None:
 
 @cache
 def _protector_files() -> tuple[bytes, ...]:
-    from vecveil.concepts import Concept
-    from vecveil.concepts.matching import TermDetector
-    from vecveil.concepts.patterns import PatternDetector
-    from vecveil.concepts.rewriting import Redacting
-    from vecveil.mechanisms import Laplace, Mahalanobis, Purkayastha, Step
-    from vecveil.protector import Protector
-    from vecveil.protector.methods.text_level import TextPlaceholder
-    from vecveil.sensitivity import LinearMap, NoiseShape
+    from vecveil.privacy.concepts import Concept
+    from vecveil.privacy.concepts.matching import TermDetector
+    from vecveil.privacy.concepts.patterns import PatternDetector
+    from vecveil.privacy.concepts.rewriting import Redacting
+    from vecveil.privacy.mechanisms import Laplace, Mahalanobis, Purkayastha, Step
+    from vecveil.privacy.protector import Protector
+    from vecveil.privacy.protector.methods.text_level import TextPlaceholder
+    from vecveil.privacy.sensitivity import LinearMap, NoiseShape
 
     rng = np.random.default_rng(0)
     half = np.linalg.qr(rng.standard_normal((6, 3)))[0]
@@ -164,8 +164,8 @@ FORMATS = ("csv", "tsv", "jsonl", "txt", "parquet", "npy")
 
 
 def _table(data: bytes) -> None:
-    from vecveil.data.files import input_file
-    from vecveil.data.reading import read_table
+    from vecveil.texts.tables.files import input_file
+    from vecveil.texts.tables.reading import read_table
 
     format = FORMATS[data[0] % len(FORMATS)] if data else "csv"
     with expected():
@@ -199,7 +199,7 @@ def _table_seeds() -> list[bytes]:
 
 
 def _concept(data: bytes) -> None:
-    from vecveil.concepts import Concept
+    from vecveil.privacy.concepts import Concept
 
     with expected():
         concept = Concept.from_file(written("concept.yaml", data))
@@ -208,14 +208,14 @@ def _concept(data: bytes) -> None:
 
 
 def _pattern(data: bytes) -> None:
-    from vecveil.concepts.patterns import PatternDetector
+    from vecveil.privacy.concepts.patterns import PatternDetector
 
     with expected(InvalidInputError):
         PatternDetector([data.decode("utf-8", "replace")], time_limit=0.05).detect(["a1 " * 8, ""])
 
 
 def _serve_config(data: bytes) -> None:
-    from vecveil.serving.settings import read_config
+    from vecveil.gateway.server.settings import read_config
 
     with expected():
         repr(read_config(written("serve.yaml", data)))
@@ -232,14 +232,14 @@ def _specification(data: bytes) -> None:
 
 
 def _keys(data: bytes) -> None:
-    from vecveil.randomness import NoiseKeys
+    from vecveil.keys import NoiseKeys
 
     with expected(KeyFileError):
         repr(NoiseKeys.from_file(written("noise.key", data)))
 
 
 def _keys_seeds() -> list[bytes]:
-    from vecveil.randomness import NoiseKeys
+    from vecveil.keys import NoiseKeys
 
     path = folder() / "made.key"
     path.unlink(missing_ok=True)
@@ -251,7 +251,7 @@ def _keys_seeds() -> list[bytes]:
 
 
 def _manifest(data: bytes) -> None:
-    from vecveil.bulk import verify
+    from vecveil.gateway.bulk import verify
 
     path = written("bulk/_manifest.json", data)
     with expected():
@@ -303,8 +303,8 @@ def _records_seeds() -> list[bytes]:
 
 
 def _audit(data: bytes) -> None:
+    from vecveil.auditing.records import AuditRecord
     from vecveil.auditing.result import AuditResult
-    from vecveil.records import AuditRecord
 
     path = written("audit.json", data)
     with contextlib.suppress(Refused), expected():
@@ -320,7 +320,7 @@ def _audit_seeds() -> list[bytes]:
 
 
 def _ledger(data: bytes) -> None:
-    from vecveil.accounting import Ledger
+    from vecveil.privacy.accounting import Ledger
 
     for name in ("l.ledger-journal", "l.ledger-wal"):
         (folder() / name).unlink(missing_ok=True)
@@ -333,7 +333,7 @@ def _ledger(data: bytes) -> None:
 
 
 def _ledger_seeds() -> list[bytes]:
-    from vecveil.accounting import Ledger
+    from vecveil.privacy.accounting import Ledger
 
     path = folder() / "made.ledger"
     path.unlink(missing_ok=True)
@@ -342,7 +342,7 @@ def _ledger_seeds() -> list[bytes]:
 
 
 def _lsa(data: bytes) -> None:
-    from vecveil.encoders.lsa import LSA_FILE, LsaEncoder
+    from vecveil.texts.encoders.lsa import LSA_FILE, LsaEncoder
 
     written(f"lsa/{LSA_FILE}", data)
     with expected():
@@ -350,7 +350,7 @@ def _lsa(data: bytes) -> None:
 
 
 def _lsa_seeds() -> list[bytes]:
-    from vecveil.encoders.lsa import LSA_FILE, LsaEncoder
+    from vecveil.texts.encoders.lsa import LSA_FILE, LsaEncoder
 
     made = folder() / "lsa-made"
     LsaEncoder.fit([f"w{i % 7} v{i % 5} u{i % 3}" for i in range(40)], 3).save(made)
@@ -361,9 +361,9 @@ def _lsa_seeds() -> list[bytes]:
 
 
 def _http_body(data: bytes) -> None:
-    from vecveil.serving.errors import ApiError
-    from vecveil.serving.preview_page import PageLimits, parse_job
-    from vecveil.serving.requests import parse_request
+    from vecveil.gateway.server.errors import ApiError
+    from vecveil.gateway.server.preview_page import PageLimits, parse_job
+    from vecveil.gateway.server.requests import parse_request
 
     refusal: ApiError | None
     refused = 0
@@ -386,8 +386,8 @@ def _http_body(data: bytes) -> None:
 
 
 def _upstream(data: bytes) -> None:
-    from vecveil.encoders.openai_compatible import parse_embeddings
-    from vecveil.serving.upstreams import _tokens
+    from vecveil.gateway.server.upstreams import _tokens
+    from vecveil.texts.encoders.openai_compatible import parse_embeddings
 
     with expected():
         found = parse_embeddings(data, rows=2, owner="upstream", dimension=None)

@@ -13,10 +13,16 @@ from ir_measures import nDCG
 from scipy import stats
 from sklearn.metrics import f1_score, roc_auc_score
 
-from vecveil.metrics.estimates import trade_off_rate
-from vecveil.metrics.leakage import auc, macro_auc
-from vecveil.metrics.reconstruction import bleu_of_statistics, bleu_statistics, corpus_bleu, rouge_l, sentence_bleu
-from vecveil.metrics.utility import macro_f1, ndcg_of_scores, pearson, retrieval_ndcg, spearman
+from vecveil.auditing.metrics.reconstruction import (
+    bleu_of_statistics,
+    bleu_statistics,
+    corpus_bleu,
+    rouge_l,
+    sentence_bleu,
+)
+from vecveil.privacy.utility.estimates import trade_off_rate
+from vecveil.privacy.utility.ranking import auc, macro_auc
+from vecveil.privacy.utility.tasks import macro_f1, ndcg_of_scores, pearson, retrieval_ndcg, spearman
 
 # BLEU ------------------------------------------------------------------------------------------
 

@@ -123,15 +123,14 @@ def client(*names: str) -> Iterator[httpx.Client]:
 
     This is the one place here that knows internal modules.
     """
-    from vecveil.protector.policy import ReleasePolicy
-    from vecveil.sealing import Sealer
-    from vecveil.search import SealedIndex
-    from vecveil.serving import Limits, Service
-    from vecveil.serving.preview_page import PAGE_OPEN_PATHS, PageTexts, page_router
-    from vecveil.serving.requests import ApiKeys
-    from vecveil.serving.service import ServedPolicy
-    from vecveil.serving.upstreams import LocalUpstream
-    from vecveil.serving.vector_stores import ServedIndex
+    from vecveil.gateway.server import Limits, Service
+    from vecveil.gateway.server.preview_page import PAGE_OPEN_PATHS, PageTexts, page_router
+    from vecveil.gateway.server.requests import ApiKeys
+    from vecveil.gateway.server.service import ServedPolicy
+    from vecveil.gateway.server.upstreams import LocalUpstream
+    from vecveil.gateway.server.vector_stores import ServedIndex
+    from vecveil.index import SealedIndex, Sealer
+    from vecveil.privacy.protector.policy import ReleasePolicy
 
     def preview(*given: Any, **named: Any) -> dict[str, Any]:
         return {}

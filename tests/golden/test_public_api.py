@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import vecveil
 from harness.contracts import differences, read_contract
 from harness.documents import ROOT
 
@@ -26,9 +27,15 @@ def observe() -> dict[str, str]:
         module, _, name = path.rpartition(".")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of frameworks, while they are imported
-            value = getattr(importlib.import_module(module), name)
+            value = getattr(_module(module), name)
         found[path] = describe(value)
     return found
+
+
+def _module(name: str) -> Any:
+    """Return a module by the name that users write: `vecveil.attacks` is an attribute of the package."""
+    part = name.partition(".")[2]
+    return getattr(vecveil, part) if part in vecveil.__all__ else importlib.import_module(name)
 
 
 def describe(value: Any) -> str:

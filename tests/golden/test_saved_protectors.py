@@ -18,10 +18,10 @@ import pytest
 
 import vecveil
 from golden.write_golden import FILES, IDS, KEY, TEXTS, vectors
-from vecveil.mechanisms import MECHANISMS
-from vecveil.mechanisms.steps import STEP_KINDS
-from vecveil.protector import METHODS, TEXT_METHODS
-from vecveil.protector.serialisation import SCHEMA
+from vecveil.privacy.mechanisms import MECHANISMS
+from vecveil.privacy.mechanisms.steps import STEP_KINDS
+from vecveil.privacy.protector import METHODS, TEXT_METHODS
+from vecveil.privacy.protector.serialisation import SCHEMA
 
 HERE = Path(__file__).parent
 EXPECTED = json.loads((HERE / "releases.json").read_text(encoding="utf-8"))
@@ -102,7 +102,7 @@ def test_what_is_written_now_has_the_parts_of_the_golden_file(name: str, tmp_pat
 
 
 def test_a_part_that_is_added_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vecveil.protector import serialisation
+    from vecveil.privacy.protector import serialisation
 
     protector = vecveil.load(HERE / "laplace.vecveil")
     monkeypatch.setattr(serialisation, "SCHEMA", "vecveil.protector/3")

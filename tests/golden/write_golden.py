@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 import vecveil
-from vecveil.mechanisms import Step
-from vecveil.randomness import NoiseKey
+from vecveil.keys import NoiseKey
+from vecveil.privacy.mechanisms import Step
 
 HERE = Path(__file__).parent
 KEY = NoiseKey("golden", bytes(range(64, 96)))
@@ -51,7 +51,7 @@ def of_pairs(method: str, **options: Any) -> vecveil.Protector:
 
 def of_texts(method: str, **options: Any) -> vecveil.Protector:
     """Return one that rewrites texts."""
-    from vecveil.encoders import LsaEncoder, load_encoder
+    from vecveil.texts.encoders import LsaEncoder, load_encoder
 
     encoder = load_encoder(LsaEncoder.fit(TEXTS, 4), cache=None)
     concept = vecveil.Concept.from_terms("drug", ["aspirin", "codeine"])

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vecveil.mechanisms import Laplace
-from vecveil.protector import Protector
-from vecveil.randomness import NoiseKey
+from vecveil.keys import NoiseKey
+from vecveil.privacy.mechanisms import Laplace
+from vecveil.privacy.protector import Protector
 
 __all__ = ["expected", "laplace_file", "rows_of", "table_of", "write_parts"]
 

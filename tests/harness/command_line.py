@@ -105,7 +105,7 @@ def write_notes(path: Path) -> Path:
 
     So few terms, because an audit attacks a word only if enough of the texts hold it.
     """
-    from vecveil.demo.corpus import load_notes
+    from vecveil.cli.demo.corpus import load_notes
 
     notes = load_notes()
     found = {n.id: {s.value.lower() for s in n.spans if s.label in ("CONDITION", "DRUG")} for n in notes}

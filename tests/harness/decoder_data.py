@@ -35,7 +35,7 @@ def with_corpus(folder: Path) -> Path:
 
 def corpus_encoder(data: Path, folder: Path) -> Path:
     """Fit an LSA encoder on the sentences and the corpus, in which few texts are near copies; save it."""
-    from vecveil.encoders.lsa import LsaEncoder
+    from vecveil.texts.encoders.lsa import LsaEncoder
 
     table = pq.read_table(data / "sts" / "sts12.parquet").to_pydict()
     corpus = pq.read_table(data / "lm" / "sentences.parquet").to_pydict()["text"]

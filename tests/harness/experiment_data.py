@@ -90,7 +90,7 @@ def small_data(folder: Path, pairs: int = 220) -> Path:
 
 def lsa_folder(data: Path, folder: Path) -> Path:
     """Fit an LSA encoder on the sentences of `small_data` and save it."""
-    from vecveil.encoders.lsa import LsaEncoder
+    from vecveil.texts.encoders.lsa import LsaEncoder
 
     table = pq.read_table(data / "sts" / "sts12.parquet").to_pydict()
     LsaEncoder.fit([*table["sentence1"], *table["sentence2"]], dimension=24).save(folder)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit
 
-from vecveil.sensitivity.hard_concrete import GAMMA, XI
+from vecveil.privacy.sensitivity.hard_concrete import GAMMA, XI
 
 Array = npt.NDArray[np.float64]
 

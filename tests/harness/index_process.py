@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.errors import StoreError
-from vecveil.search import SealedIndex, log
+from vecveil.index import SealedIndex, log
 
 IDS = 12
 

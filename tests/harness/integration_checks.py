@@ -19,9 +19,9 @@ import pytest
 
 import vecveil
 from harness.documents import ROOT
-from vecveil.randomness import NoiseKeys
-from vecveil.sealing.sealer import Ranking
-from vecveil.search import SealedIndex
+from vecveil.index import SealedIndex
+from vecveil.index.sealer import Ranking
+from vecveil.keys import NoiseKeys
 
 __all__ = ["assert_no_secret", "index_of_many_segments", "minilm", "rows_of_hits", "run_example", "same_direction"]
 

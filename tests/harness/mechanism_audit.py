@@ -20,7 +20,7 @@ import numpy as np
 from scipy import special, stats
 from scipy.linalg import solve_triangular
 
-from vecveil.randomness import resolve_generator
+from vecveil.privacy.randomness import resolve_generator
 
 Array = np.ndarray[Any, Any]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import vecveil
 from harness.folder_store import FolderStore
-from vecveil.protector.policy import ReleasePolicy
+from vecveil.privacy.protector.policy import ReleasePolicy
 from vecveil.stores.migrating import migrate
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.mechanisms import PolicyWeights, TextCrafter
-from vecveil.mechanisms.textcrafter import BRANCHES, branch_shapes
-from vecveil.textcrafter import PolicySettings
+from vecveil.privacy.mechanisms import PolicyWeights, TextCrafter
+from vecveil.privacy.mechanisms.textcrafter import BRANCHES, branch_shapes
+from vecveil.privacy.textcrafter import PolicySettings
 
 __all__ = ["crafter", "drawn_policy", "reward_lower_bound", "unit"]
 

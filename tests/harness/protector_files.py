@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from vecveil.protector.serialisation import checksum
+from vecveil.privacy.protector.serialisation import checksum
 
 VALUES: list[Any] = [
     None,

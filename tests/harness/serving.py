@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 import vecveil
-from vecveil.encoders.text_encoder import probe_cosines
-from vecveil.protector import EncoderInfo
+from vecveil.privacy.protector import EncoderInfo
+from vecveil.texts.encoders.text_encoder import probe_cosines
 
 __all__ = [
     "DIMENSION",
@@ -172,9 +172,9 @@ def served(service: Any, **given: Any) -> Iterator[str]:
     """Run the application of ``service`` in a thread on a real socket; yields the URL of the server."""
     import uvicorn
 
-    from vecveil.serving import Limits, ServeSettings, create_app
-    from vecveil.serving.server import uvicorn_config
-    from vecveil.serving.settings import ServedPolicySettings
+    from vecveil.gateway.server import Limits, ServeSettings, create_app
+    from vecveil.gateway.server.server import uvicorn_config
+    from vecveil.gateway.server.settings import ServedPolicySettings
 
     settings = ServeSettings({"drug": ServedPolicySettings("unread")}, limits=Limits(shutdown_seconds=2))
     listening = socket.socket()

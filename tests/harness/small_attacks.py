@@ -18,8 +18,8 @@ PAIRS = (10, 100)
 @contextmanager
 def small_attacks() -> Iterator[None]:
     """Let audits in this process use the ladder's attacks with at most `ROWS` rows each."""
-    from vecveil.attacks import EnsembleAttack, KernelAttack, NetworkAttack
-    from vecveil.attacks.ladder import ladder_attacks
+    from vecveil.auditing.attacks import EnsembleAttack, KernelAttack, NetworkAttack
+    from vecveil.auditing.attacks.ladder import ladder_attacks
 
     def ladder(tier: Any = "quick", *, device: str = "auto") -> tuple[Any, ...]:
         return tuple(
@@ -33,7 +33,7 @@ def small_attacks() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vecveil.auditing.families.ladder_attacks", ladder)
-        patch.setattr("vecveil.attacks.token_inference._MEMBER_ROWS", ROWS)
+        patch.setattr("vecveil.auditing.attacks.token_inference._MEMBER_ROWS", ROWS)
         yield
 
 

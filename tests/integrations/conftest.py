@@ -11,7 +11,7 @@ import pytest
 import vecveil
 from harness.http_encoder import hashed_vectors
 from harness.shared_files import made_once
-from vecveil.demo.corpus import CONCEPT_FILE, load_notes
+from vecveil.cli.demo.corpus import CONCEPT_FILE, load_notes
 
 NOTES = 240
 

@@ -13,7 +13,7 @@ import pytest
 import vecveil
 from harness.integration_checks import run_example, same_direction
 from harness.postgres import fresh_database
-from vecveil.protector import PlaintextWarning, open_policy
+from vecveil.privacy.protector import PlaintextWarning, open_policy
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
 IDS = ["a", "b", "c"]
@@ -69,7 +69,7 @@ def test_langchains_store_takes_protected_embeddings(
     url: str, protector: vecveil.Protector, connection: Any, clean: np.ndarray
 ) -> None:
     langchain_postgres = pytest.importorskip("langchain_postgres")
-    from vecveil.integrations.langchain import ProtectedEmbeddings
+    from vecveil.gateway.langchain import ProtectedEmbeddings
 
     store = langchain_postgres.PGVector(
         ProtectedEmbeddings(protector),

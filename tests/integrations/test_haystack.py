@@ -14,7 +14,7 @@ import vecveil
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, LedgerCapError
-from vecveil.protector import PlaintextWarning
+from vecveil.privacy.protector import PlaintextWarning
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
 _encoder: list[Any] = []
@@ -36,7 +36,7 @@ def _imports() -> None:
     from haystack.dataclasses import SparseEmbedding
     from haystack.document_stores.in_memory import InMemoryDocumentStore
 
-    from vecveil.integrations.haystack import DocumentProtector, QueryProtector, QueryRewriter
+    from vecveil.gateway.haystack import DocumentProtector, QueryProtector, QueryRewriter
 
 
 def minilm(texts: list[str]) -> np.ndarray:
@@ -70,7 +70,7 @@ def chain(*components: Any) -> Pipeline:
 
 
 def load(text: str) -> Pipeline:
-    return Pipeline.loads(text, allowed_modules=["vecveil.integrations.haystack"])
+    return Pipeline.loads(text, allowed_modules=["vecveil.gateway.haystack"])
 
 
 def test_pipelines_store_and_find_protected_vectors(protector, notes):

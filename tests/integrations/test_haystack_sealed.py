@@ -16,8 +16,8 @@ import vecveil
 from harness.errors import raises
 from harness.http_encoder import hashed_vectors
 from harness.integration_checks import assert_no_secret
-from vecveil.protector import PlaintextWarning
-from vecveil.randomness import NoiseKeys
+from vecveil.keys import NoiseKeys
+from vecveil.privacy.protector import PlaintextWarning
 from vecveil.stores import Batch
 
 DIMENSION = 24
@@ -49,7 +49,7 @@ def _imports() -> None:
     from haystack.testing import document_store as theirs
     from haystack.utils import Secret
 
-    from vecveil.integrations.haystack import SealedDocumentStore, SealedEmbeddingRetriever
+    from vecveil.gateway.haystack import SealedDocumentStore, SealedEmbeddingRetriever
 
     class Theirs(theirs.CountDocumentsTest, theirs.DeleteDocumentsTest, theirs.WriteDocumentsTest):
         pass
@@ -103,7 +103,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, vectors_file: Path, se
     return SealedDocumentStore(where, vectors_file, seal_key, filter_fields=("page", "even"))
 
 
-@pytest.mark.filterwarnings("ignore::vecveil.protector.PlaintextWarning")
+@pytest.mark.filterwarnings("ignore::vecveil.privacy.protector.PlaintextWarning")
 @pytest.mark.parametrize("kind", ["database", "index"])
 @pytest.mark.parametrize("name", THEIR_TESTS)
 def test_the_tests_of_haystack_itself(
@@ -116,7 +116,7 @@ def test_the_tests_of_haystack_itself(
     getattr(Theirs(), name)(store)
 
 
-@pytest.mark.filterwarnings("ignore::vecveil.protector.PlaintextWarning")
+@pytest.mark.filterwarnings("ignore::vecveil.privacy.protector.PlaintextWarning")
 def test_a_sealed_index_passes_the_filter_tests_of_haystack(seal_key: Path, tmp_path: Path) -> None:
     from haystack.testing.document_store import create_filterable_docs
 
@@ -165,7 +165,7 @@ def test_a_policy_says_what_becomes_of_duplicates(store: Any) -> None:
 
 
 def test_protected_embeddings_are_not_sealed_as_exact_ones(store: Any, hashed_protector: Any) -> None:
-    from vecveil.integrations.haystack import DocumentProtector
+    from vecveil.gateway.haystack import DocumentProtector
 
     released = DocumentProtector(hashed_protector, keep_content=False).run(documents(3))["documents"]
     with raises("E-INPUT-PROTECTED", "vectors"):
@@ -202,7 +202,7 @@ def test_pipelines_are_saved_and_loaded_without_secrets(
     for path in (key_file, seal_key):
         assert_no_secret(folder, path)
     monkeypatch.chdir(tmp_path.parent)  # a saved pipeline holds absolute paths
-    trusted = ["vecveil.integrations.haystack"]
+    trusted = ["vecveil.gateway.haystack"]
     ingest, ask = (Pipeline.loads(text, allowed_modules=trusted) for text in saved)
     assert [pipeline.dumps() for pipeline in (ingest, ask)] == saved
     given = [Document(id=f"d{i}", content=f"canary text {i}", meta={"page": i % 3}) for i in range(30)]

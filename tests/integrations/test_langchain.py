@@ -21,8 +21,8 @@ import vecveil
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from harness.langchain_embedding import Inner
-from vecveil.integrations.langchain import ProtectedEmbeddings
-from vecveil.protector import PlaintextWarning
+from vecveil.gateway.langchain import ProtectedEmbeddings
+from vecveil.privacy.protector import PlaintextWarning
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
 

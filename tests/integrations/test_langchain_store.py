@@ -27,9 +27,9 @@ from harness.errors import raises
 from harness.http_encoder import embedding_server
 from harness.postgres import fresh_database
 from harness.store_factories import release
-from vecveil.integrations.langchain import ProtectedEmbeddings, ProtectedVectorStore
-from vecveil.metrics.utility import unit_rows
-from vecveil.protector.policy import ReleasePolicy
+from vecveil.gateway.langchain import ProtectedEmbeddings, ProtectedVectorStore
+from vecveil.privacy.protector.policy import ReleasePolicy
+from vecveil.privacy.utility.tasks import unit_rows
 from vecveil.stores import Batch, open_store
 from vecveil.stores.migrating import MigrationOptions, migrate
 
@@ -495,8 +495,8 @@ def test_rows_of_migrate_langchain_llama_index_haystack_and_search_are_of_one_fo
     from haystack import Document as HaystackDocument
     from llama_index.core.schema import TextNode
 
-    from vecveil.integrations.haystack import SealedDocumentStore
-    from vecveil.integrations.llama_index import SealedVectorStore
+    from vecveil.gateway.haystack import SealedDocumentStore
+    from vecveil.gateway.llama_index import SealedVectorStore
 
     vector = Topical().embed_documents(["canary-visa from an index"])[0]
     with open_store(location) as opened:

@@ -13,7 +13,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
-from vecveil.protector.policy import ReleasePolicy
+from vecveil.privacy.protector.policy import ReleasePolicy
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
 
@@ -32,7 +32,7 @@ def _imports() -> None:
     from llama_index.core.storage.kvstore import SimpleKVStore
 
     from harness.llama_embedding import Inner, minilm
-    from vecveil.integrations.llama_index import ProtectedEmbedding
+    from vecveil.gateway.llama_index import ProtectedEmbedding
 
 
 def wrap(protector: Any, inner: Any = None, **options: Any) -> ProtectedEmbedding:

@@ -13,7 +13,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.http_encoder import hashed_vectors
-from vecveil.randomness import NoiseKeys
+from vecveil.keys import NoiseKeys
 from vecveil.stores import Batch
 
 DIMENSION, ROWS = 24, 60
@@ -34,7 +34,7 @@ def _imports() -> None:
     from llama_index.core.vector_stores import MetadataFilter, MetadataFilters, SimpleVectorStore, VectorStoreQuery
 
     from harness.llama_embedding import Inner
-    from vecveil.integrations.llama_index import SealedVectorStore
+    from vecveil.gateway.llama_index import SealedVectorStore
 
     def related(document: str) -> dict[Any, Any]:
         return {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)}
@@ -330,7 +330,7 @@ def test_no_empty_list_deletes_every_node(store: Any) -> None:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_protected_vectors_are_not_sealed_as_exact_ones(kind: str, tmp_path: Path, hashed_protector: Any) -> None:
-    from vecveil.integrations.llama_index import ProtectedEmbedding
+    from vecveil.gateway.llama_index import ProtectedEmbedding
 
     store = SealedVectorStore(KINDS[kind](tmp_path, hashed_protector))
     protected = ProtectedEmbedding(hashed_protector, embedding(), text_stored=False)

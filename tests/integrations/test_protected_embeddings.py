@@ -16,7 +16,7 @@ from harness.errors import raises
 from harness.http_encoder import hashed_vectors
 from harness.integration_checks import same_direction
 from vecveil.errors import KeyFileError, LedgerCapError
-from vecveil.protector import PlaintextWarning
+from vecveil.privacy.protector import PlaintextWarning
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
 Call = Callable[[Any, Any], Any]
@@ -41,7 +41,7 @@ class Framework:
 def langchain() -> Framework:
     pytest.importorskip("langchain_core")
     from harness.langchain_embedding import Inner
-    from vecveil.integrations.langchain import ProtectedEmbeddings as Protected
+    from vecveil.gateway.langchain import ProtectedEmbeddings as Protected
 
     calls = Protected.embed_documents, Protected.embed_query, Protected.aembed_documents, Protected.aembed_query
     return Framework(Protected, Inner, *calls, "embeddings")
@@ -50,7 +50,7 @@ def langchain() -> Framework:
 def llama_index() -> Framework:
     pytest.importorskip("llama_index.core")
     from harness.llama_embedding import Inner
-    from vecveil.integrations.llama_index import ProtectedEmbedding as Protected
+    from vecveil.gateway.llama_index import ProtectedEmbedding as Protected
 
     documents = Protected.get_text_embedding_batch, Protected.get_query_embedding
     later = Protected.aget_text_embedding_batch, Protected.aget_query_embedding

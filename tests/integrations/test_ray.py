@@ -29,10 +29,10 @@ from harness.bulk_tables import expected, laplace_file, rows_of, table_of, write
 from harness.command_line import run
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, index_of_many_segments, rows_of_hits, run_example
-from vecveil.bulk import BulkJob, protect_files, verify
-from vecveil.bulk.places import Folder
-from vecveil.bulk.running import Run
-from vecveil.encoders import LsaEncoder
+from vecveil.gateway.bulk import BulkJob, protect_files, verify
+from vecveil.gateway.bulk.places import Folder
+from vecveil.gateway.bulk.running import Run
+from vecveil.texts.encoders import LsaEncoder
 
 # Ray 2.60 warns of its own deprecated settings, of its files and of a coming default for GPUs.
 pytestmark = pytest.mark.filterwarnings(
@@ -55,8 +55,8 @@ def _imports() -> None:
     import ray
     import ray.data
 
-    from vecveil.integrations import ray as engine
-    from vecveil.integrations.ray import protect_dataset, run_on_ray, search_dataset, unseal_dataset
+    from vecveil.gateway import ray as engine
+    from vecveil.gateway.ray import protect_dataset, run_on_ray, search_dataset, unseal_dataset
 
 
 @pytest.fixture(scope="module")

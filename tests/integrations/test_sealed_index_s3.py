@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vecveil.search import SealedIndex
+from vecveil.index import SealedIndex
 
 KEY = bytes(range(32))
 X = np.eye(6, 8)

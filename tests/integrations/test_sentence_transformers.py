@@ -22,8 +22,8 @@ import vecveil
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.errors import LedgerCapError
-from vecveil.integrations.sentence_transformers import ProtectionModule, protect_model
-from vecveil.protector.policy import ReleasePolicy
+from vecveil.gateway.sentence_transformers import ProtectionModule, protect_model
+from vecveil.privacy.protector.policy import ReleasePolicy
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
 

@@ -34,11 +34,11 @@ from harness.serving import (
     respond,
     served,
 )
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.serving import Limits, Service, UpstreamSettings
-from vecveil.serving.requests import ApiKeys
-from vecveil.serving.service import ServedPolicy
-from vecveil.serving.upstreams import HttpUpstream, LocalUpstream
+from vecveil.gateway.server import Limits, Service, UpstreamSettings
+from vecveil.gateway.server.requests import ApiKeys
+from vecveil.gateway.server.service import ServedPolicy
+from vecveil.gateway.server.upstreams import HttpUpstream, LocalUpstream
+from vecveil.privacy.protector.policy import ReleasePolicy
 
 TEXTS = ["The patient takes alphamab.", "Nothing to see here."]
 

@@ -16,10 +16,10 @@ import pytest
 
 import vecveil
 from harness.serving import FakeEncoder, clean_vectors, fake_protector, served
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.serving import Limits, Service
-from vecveil.serving.service import ServedPolicy
-from vecveil.serving.upstreams import LocalUpstream
+from vecveil.gateway.server import Limits, Service
+from vecveil.gateway.server.service import ServedPolicy
+from vecveil.gateway.server.upstreams import LocalUpstream
+from vecveil.privacy.protector.policy import ReleasePolicy
 
 BODIES = 400
 TEXTS = ["a", "zyxcanary", "two words", "ünïcödé", "\x00", "💊" * 50, " ", "x" * 3000]

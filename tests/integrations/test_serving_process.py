@@ -21,8 +21,8 @@ import pytest
 from harness.command_line import command, environment, run
 from harness.server_process import ServerProcess, upstream_process
 from harness.serving import Connection, clean_vectors, fake_protector
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.randomness import NoiseKeys
+from vecveil.keys import NoiseKeys
+from vecveil.privacy.protector.policy import ReleasePolicy
 
 CANARY = "zyxcanary takes alphamab"
 API_KEY = "an-api-key-of-a-zyxclient"

@@ -22,18 +22,18 @@ import vecveil
 from harness.errors import raises
 from harness.serving import FakeEncoder, clean_vectors, fake_protector, served
 from vecveil import validation
-from vecveil.encoders.openai_compatible import parse_embeddings
+from vecveil.gateway.server import Limits, ServedPolicySettings, ServeSettings, Service, requests
+from vecveil.gateway.server.errors import ApiError
+from vecveil.gateway.server.requests import ApiClient, ApiKeys, RateLimit
+from vecveil.gateway.server.service import ServedPolicy
+from vecveil.gateway.server.upstreams import LocalUpstream
+from vecveil.index import KeyStore, Sealer
 from vecveil.io import locked
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.sealing import KeyStore, Sealer
-from vecveil.search.collection import SEALED_FIELD
-from vecveil.serving import Limits, ServedPolicySettings, ServeSettings, Service, requests
-from vecveil.serving.errors import ApiError
-from vecveil.serving.requests import ApiClient, ApiKeys, RateLimit
-from vecveil.serving.service import ServedPolicy
-from vecveil.serving.upstreams import LocalUpstream
+from vecveil.privacy.protector.policy import ReleasePolicy
 from vecveil.stores import open_store
+from vecveil.stores.collection import SEALED_FIELD
 from vecveil.stores.store import Batch
+from vecveil.texts.encoders.openai_compatible import parse_embeddings
 
 WRITER, READER, ANALYST, STRANGER, NOBODY = (
     f"the-key-of-the-{name}" for name in ("writer", "reader", "analyst", "stranger", "nobody")
@@ -406,7 +406,7 @@ def test_a_key_store_that_hangs_delays_neither_other_requests_nor_the_end(
 ) -> None:
     """`served` fails where the server does not end in 20 seconds."""
     monkeypatch.setattr("vecveil.io.LOCK_SECONDS", 0.2)
-    monkeypatch.setattr("vecveil.serving.service._FILE_SECONDS", 30.0 if cause == "key_store_busy" else 0.2)
+    monkeypatch.setattr("vecveil.gateway.server.service._FILE_SECONDS", 30.0 if cause == "key_store_busy" else 0.2)
     vecveil.NoiseKeys.create(tmp_path / "search.keys", "one")
     given, provider = service(protector, tmp_path / "search.keys"), Hanging()
     with ExitStack() as stack:

@@ -20,14 +20,14 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.serving import Misbehaving, answer_to, clean_vectors, fake_protector, respond, served
-from vecveil.encoders.text_encoder import PROBE_SENTENCES
 from vecveil.errors import EncoderError
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.serving import Service, UpstreamSettings
-from vecveil.serving.errors import ApiError
-from vecveil.serving.requests import ApiClient, parse_request
-from vecveil.serving.service import ServedPolicy
-from vecveil.serving.upstreams import HttpUpstream
+from vecveil.gateway.server import Service, UpstreamSettings
+from vecveil.gateway.server.errors import ApiError
+from vecveil.gateway.server.requests import ApiClient, parse_request
+from vecveil.gateway.server.service import ServedPolicy
+from vecveil.gateway.server.upstreams import HttpUpstream
+from vecveil.privacy.protector.policy import ReleasePolicy
+from vecveil.texts.encoders.text_encoder import PROBE_SENTENCES
 
 CANARY = "zyxcanary takes alphamab"
 SETTINGS = UpstreamSettings(timeout=60.0, retries=2, max_response_bytes=200_000)
@@ -280,7 +280,7 @@ def test_an_upstream_that_was_away_is_checked_again(running: Running) -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (502, "another_encoder")
     with pytest.MonkeyPatch.context() as patch:  # the refusal is remembered for half a minute
         later = SimpleNamespace(monotonic=lambda: time.monotonic() + 60)  # for that module alone
-        patch.setattr("vecveil.serving.upstreams.time", later)
+        patch.setattr("vecveil.gateway.server.upstreams.time", later)
         running.up.answer = well
         assert posted(running.url).status_code == 200
 
@@ -368,11 +368,11 @@ def test_a_protector_without_a_probe_has_its_dimension_checked(
 ) -> None:
     from dataclasses import replace
 
-    from vecveil.protector import EncoderInfo
+    from vecveil.privacy.protector import EncoderInfo
 
     unknown = ReleasePolicy(replace(protector, encoder_info=EncoderInfo()))
     with Misbehaving(well).running() as up:
-        with caplog.at_level("WARNING", logger="vecveil.serving"):
+        with caplog.at_level("WARNING", logger="vecveil.gateway.server"):
             started(unknown, up.url)
         assert "encoder verified by its dimension only" in caplog.messages
     with Misbehaving(vectors(lambda X: X[:, :8])).running() as up, raises("E-INCOMPATIBLE", "upstream"):
@@ -380,7 +380,7 @@ def test_a_protector_without_a_probe_has_its_dimension_checked(
 
 
 def test_clean_queries_are_told_at_the_start(protector: vecveil.Protector, caplog: pytest.LogCaptureFixture) -> None:
-    with Misbehaving(well).running() as up, caplog.at_level("WARNING", logger="vecveil.serving"):
+    with Misbehaving(well).running() as up, caplog.at_level("WARNING", logger="vecveil.gateway.server"):
         started(ReleasePolicy(protector, query_protection="map-only"), up.url)
     said = [getattr(record, "fields", {}).get("message", "") for record in caplog.records]
     assert any("the encoder's own, unprotected" in text for text in said)

@@ -23,18 +23,17 @@ from harness.documents import ROOT
 from harness.errors import raises
 from harness.server_process import ServerProcess
 from harness.serving import FakeEncoder, clean_vectors, fake_protector, served
-from vecveil.encoders import LsaEncoder
-from vecveil.encoders.text_encoder import as_text_encoder
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.sealing import Sealer
-from vecveil.search import SealedIndex
-from vecveil.serving import Limits, ServedPolicySettings, ServeSettings, Service, UpstreamSettings, service
-from vecveil.serving.errors import ApiError
-from vecveil.serving.requests import ApiKeys
-from vecveil.serving.service import ServedPolicy, open_service
-from vecveil.serving.settings import read_config
-from vecveil.serving.upstreams import LocalUpstream
-from vecveil.serving.vector_stores import open_index, parse_search
+from vecveil.gateway.server import Limits, ServedPolicySettings, ServeSettings, Service, UpstreamSettings, service
+from vecveil.gateway.server.errors import ApiError
+from vecveil.gateway.server.requests import ApiKeys
+from vecveil.gateway.server.service import ServedPolicy, open_service
+from vecveil.gateway.server.settings import read_config
+from vecveil.gateway.server.upstreams import LocalUpstream
+from vecveil.gateway.server.vector_stores import open_index, parse_search
+from vecveil.index import SealedIndex, Sealer
+from vecveil.privacy.protector.policy import ReleasePolicy
+from vecveil.texts.encoders import LsaEncoder
+from vecveil.texts.encoders.text_encoder import as_text_encoder
 
 KEY = bytes(range(32))
 READER, OTHER, NOBODY = (f"the-key-of-the-{name}" for name in ("reader", "other", "nobody"))
@@ -411,7 +410,7 @@ def test_an_index_in_a_bucket_with_an_encoder_in_a_folder(tmp_path: Path, monkey
 
 
 def test_a_storage_that_hangs_delays_neither_others_nor_the_end(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vecveil.serving.service._FILE_SECONDS", 0.2)
+    monkeypatch.setattr("vecveil.gateway.server.service._FILE_SECONDS", 0.2)
     service, over = stores(("notes", place)), threading.Event()
     with served(service) as url:
         index = service.stores._indexes["notes"].index

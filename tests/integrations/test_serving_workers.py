@@ -22,14 +22,14 @@ from harness.command_line import command, environment, run, spawn
 from harness.errors import raises
 from harness.server_process import ServerProcess, upstream_process
 from harness.serving import FakeEncoder, clean_vectors, fake_protector
-from vecveil import serving
-from vecveil.accounting import Ledger
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.randomness import NoiseKeys
-from vecveil.serving import ServedPolicySettings, ServeSettings
-from vecveil.serving.server import _identity, listen
-from vecveil.serving.service import ServedPolicy, Service
-from vecveil.serving.upstreams import LocalUpstream
+from vecveil.gateway import server as serving
+from vecveil.gateway.server import ServedPolicySettings, ServeSettings
+from vecveil.gateway.server.server import _identity, listen
+from vecveil.gateway.server.service import ServedPolicy, Service
+from vecveil.gateway.server.upstreams import LocalUpstream
+from vecveil.keys import NoiseKeys
+from vecveil.privacy.accounting import Ledger
+from vecveil.privacy.protector.policy import ReleasePolicy
 
 WORKERS, CAP, PATIENCE = 2, 3, 60.0
 

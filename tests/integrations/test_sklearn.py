@@ -24,7 +24,7 @@ import vecveil
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.errors import KeyFileError, LedgerCapError
-from vecveil.integrations.sklearn import ProtectorTransformer
+from vecveil.gateway.sklearn import ProtectorTransformer
 
 FEW = "its labels have fewer than ten rows each: from so few nothing reliable can be learnt"
 ROWS = "it has fewer than twenty rows: from so few nothing reliable can be learnt"
@@ -70,7 +70,7 @@ def X(notes: list[str]) -> np.ndarray:
 @pytest.fixture(scope="module")
 def y(protector, notes: list[str]) -> np.ndarray:
     """Return whether the concept's words are in a text, as a classifier is given labels."""
-    concept = vecveil.Concept.from_file(vecveil.demo.corpus.CONCEPT_FILE)
+    concept = vecveil.Concept.from_file(vecveil.cli.demo.corpus.CONCEPT_FILE)
     return np.array([bool(spans) for spans in concept.detect(notes[:200])]).astype(int)
 
 

@@ -30,9 +30,9 @@ import vecveil
 from harness.bulk_tables import expected, laplace_file, rows_of, table_of
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, index_of_many_segments, rows_of_hits, run_example
-from vecveil.bulk import ArrowProtection, BulkJob
-from vecveil.encoders import LsaEncoder
-from vecveil.integrations.spark import protect_dataframe, search_dataframe, unseal_dataframe
+from vecveil.gateway.bulk import ArrowProtection, BulkJob
+from vecveil.gateway.spark import protect_dataframe, search_dataframe, unseal_dataframe
+from vecveil.texts.encoders import LsaEncoder
 
 # py4j leaves its sockets to the garbage collector; pyspark 4.3 warns of pandas 3.
 pytestmark = pytest.mark.filterwarnings(

@@ -20,13 +20,13 @@ import pytest
 import vecveil
 from harness.small_attacks import small_audits
 from harness.token_data import token_data
-from vecveil.attacks import LabelledVectors
 from vecveil.auditing import AuditResult
+from vecveil.auditing.attacks import LabelledVectors
+from vecveil.auditing.metrics import ClassificationTask
 from vecveil.cli.fit import record
-from vecveil.concepts import Span
 from vecveil.errors import VecveilError
-from vecveil.metrics import ClassificationTask
-from vecveil.sensitivity import LinearMap, Moments, NoiseShape, concept_directions
+from vecveil.privacy.concepts import Span
+from vecveil.privacy.sensitivity import LinearMap, Moments, NoiseShape, concept_directions
 
 TERM = "zyxwophane"
 TEXT = "quorbly ventrash"
@@ -176,7 +176,7 @@ def test_an_audit_record_without_terms(protector: vecveil.Protector) -> None:
     texts = [f"{TEXT} {i} " + (words[i % 3] if i % 2 else TERM) for i in range(400)]
     concept = vecveil.Concept.from_terms("medicine", [TERM, *words])
     with small_audits(), pytest.MonkeyPatch.context() as patch:
-        from vecveil.attacks import LinearAttack
+        from vecveil.auditing.attacks import LinearAttack
 
         patch.setattr("vecveil.auditing.families.ladder_attacks", lambda tier, device: (LinearAttack(),))
         result = vecveil.audit(protector, texts, concept, show_progress=False)

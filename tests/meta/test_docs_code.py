@@ -16,9 +16,9 @@ from harness.command_line import run
 from harness.documents import ROOT, blocks, run_python
 from harness.small_attacks import small_audits
 from research.datasets import registry
-from vecveil.attacks import ladder
-from vecveil.auditing import frontier
-from vecveil.protector import METHODS
+from vecveil.auditing import comparison as frontier
+from vecveil.auditing.attacks import ladder
+from vecveil.privacy.protector import METHODS
 
 PAGES = sorted(
     page.relative_to(ROOT).as_posix()

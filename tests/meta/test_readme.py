@@ -102,7 +102,7 @@ def test_the_extras_are_those_of_the_project() -> None:
 
 
 def test_the_concept_file_can_be_read(tmp_path: Path) -> None:
-    from vecveil.concepts import Concept
+    from vecveil.privacy.concepts import Concept
 
     path = tmp_path / "concept.yaml"
     path.write_text(next(blocks(INDEX, "yaml")).code, encoding="utf-8")

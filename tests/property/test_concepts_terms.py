@@ -12,8 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vecveil.concepts import Concept, TermDetector, merge_spans, redact, remove
-from vecveil.concepts.matching import canonical, fold, free_space, is_boundary, offsets, plain, plain_offsets, words
+from vecveil.privacy.concepts import Concept, TermDetector, merge_spans, redact, remove
+from vecveil.privacy.concepts.matching import free_space, is_boundary, words
+from vecveil.texts.folding import canonical, fold, offsets, plain, plain_offsets
 
 ALPHABET = (
     "abBsStTiIßẞİıéÉe\u0301\u0323\u0307\u0345ᾳᾴſﬁﬃŉǰΐΣσςΆ한\u1112\u1161がか\u3099東京का"

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from vecveil.sealing.blob import quantised
-from vecveil.search import SealedIndex
-from vecveil.search.scan import Codes, VectorScan, nearest
+from vecveil.index import SealedIndex
+from vecveil.index.blob import quantised
+from vecveil.index.scan import Codes, VectorScan, nearest
 
 ROWS, N, QUERIES, TOP = 30_000, 48, 16, 10
 RECALL = 0.999

@@ -24,9 +24,9 @@ import vecveil
 from harness.protector_files import KEYS, VALUES, built, odd_arrays, parts
 from harness.token_data import token_data
 from vecveil.errors import ProtectorFileError
-from vecveil.mechanisms import Laplace, Mahalanobis
-from vecveil.protector import Protector
-from vecveil.sensitivity import LinearMap, NoiseShape
+from vecveil.privacy.mechanisms import Laplace, Mahalanobis
+from vecveil.privacy.protector import Protector
+from vecveil.privacy.sensitivity import LinearMap, NoiseShape
 
 N_DIM = 6
 SUBSPACE = {"rank": 1, "kept": 3, "flattening": 0.2, "pairs": True}

@@ -13,8 +13,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from harness.errors import raises
-from vecveil.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Mechanism, Purkayastha
-from vecveil.sensitivity import NoiseShape
+from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Mechanism, Purkayastha
+from vecveil.privacy.sensitivity import NoiseShape
 
 few = settings(deadline=None, max_examples=40)
 

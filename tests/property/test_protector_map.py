@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 import vecveil
 from harness.token_data import TokenData, token_data
-from vecveil.sensitivity import ConceptDirections, Moments, NoiseShape, concept_directions, optimal_shape, subspace_map
+from vecveil.privacy.sensitivity import (
+    ConceptDirections,
+    Moments,
+    NoiseShape,
+    concept_directions,
+    optimal_shape,
+    subspace_map,
+)
 
 seeds = st.integers(0, 10**6)
 quick = settings(max_examples=25, deadline=None)

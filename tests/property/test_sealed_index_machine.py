@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from vecveil.errors import SealingError, StoreError
-from vecveil.randomness import NoiseKeys
-from vecveil.sealing.keystore import MasterKeys
-from vecveil.search import SealedIndex, chain, log
-from vecveil.search.storage import Storage
+from vecveil.index import SealedIndex, chain, log
+from vecveil.index.keystore import MasterKeys
+from vecveil.index.storage import Storage
+from vecveil.keys import NoiseKeys
 
 IDS = [f"id-{i}" for i in range(6)]
 N = 4

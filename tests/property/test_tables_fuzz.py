@@ -24,8 +24,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vecveil.data import read_table, read_texts
 from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.texts.tables import read_table, read_texts
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*control characters:UserWarning")
 CANARY = "zebra-7731"

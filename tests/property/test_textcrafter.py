@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from harness.policies import crafter, drawn_policy, reward_lower_bound, unit
-from vecveil.mechanisms import TextCrafter
-from vecveil.mechanisms.textcrafter import orthogonal_step
-from vecveil.textcrafter import PolicySettings
+from vecveil.privacy.mechanisms import TextCrafter
+from vecveil.privacy.mechanisms.textcrafter import orthogonal_step
+from vecveil.privacy.textcrafter import PolicySettings
 
 ROWS = 300
 few = settings(deadline=None, max_examples=40)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.policies import reward_lower_bound
-from vecveil.textcrafter import PiiClassifier, PolicySettings
-from vecveil.textcrafter.policy_gradient import perturbation
-from vecveil.textcrafter.reward import Reward
+from vecveil.privacy.textcrafter import PiiClassifier, PolicySettings
+from vecveil.privacy.textcrafter.policy_gradient import perturbation
+from vecveil.privacy.textcrafter.reward import Reward
 
 ROWS = 64  # vectors an example: 100 examples of 64 are thousands of inputs a test
 some = settings(deadline=None, max_examples=100)

@@ -49,8 +49,8 @@ import hashlib, json, sys
 from pathlib import Path
 import numpy as np
 import vecveil
-from vecveil.randomness import NoiseKey
-from vecveil.randomness.kernel import compiled
+from vecveil.keys import NoiseKey
+from vecveil.privacy.randomness.kernel import compiled
 
 golden = Path(sys.argv[1])
 X = np.sin(np.arange(320, dtype=np.float64)).round(6).reshape(40, 8) / 2
@@ -166,7 +166,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {name for name in names if not name.endswith((".so", ".pyd"))} == of_the_package()
     for needed in (
         "py.typed",
-        "randomness/_kernel.c",
+        "privacy/randomness/_kernel.c",
         "demo/notes.jsonl.gz",
         "report/templates/style.css",
         "records/controls.toml",
@@ -292,7 +292,7 @@ PROMISES = {
     "concepts": "assert vecveil.Concept.from_terms('drug', ['zinc']).detect(['take zinc'])[0]",
     "files": """
 import pyarrow, pyarrow.parquet
-from vecveil.data import read_texts
+from vecveil.texts.tables import read_texts
 pyarrow.parquet.write_table(pyarrow.table({"text": ["take zinc"]}), "x.parquet")
 assert list(read_texts("x.parquet", "text").texts) == ["take zinc"]
 """,
@@ -302,22 +302,22 @@ index = vecveil.SealedIndex("notes", "search.keys")
 index.add(["take zinc"], ids=["a"], vectors=np.eye(8)[:1])
 assert index.search(np.eye(8)[0], top=1).texts[0] == "take zinc"
 """,
-    "encoders": "import sentence_transformers, vecveil.encoders.sentence_transformer",
+    "encoders": "import sentence_transformers, vecveil.texts.encoders.sentence_transformer",
     "minilm": "assert vecveil.load_encoder('minilm', cache=None).encode(['take zinc']).shape == (1, 384)",
     "attacks": """
 X, L = np.random.default_rng(0).standard_normal((200, 8)), np.tile(np.eye(4, dtype=int), (50, 1))
 assert vecveil.attacks.token_inference_ladder(X[:120], L[:120], X[120:], L[120:]).worst.value <= 1
 """,
-    "textcrafter": "from vecveil.textcrafter import train_policy",
-    "experiments": "from vecveil.textcrafter import train_policy\nvecveil.attacks.GEIAAttack",
+    "textcrafter": "from vecveil.privacy.textcrafter import train_policy",
+    "experiments": "from vecveil.privacy.textcrafter import train_policy\nvecveil.attacks.GEIAAttack",
     "cli": "from vecveil.cli.commands import vecveil",
-    "http": "import httpx, vecveil.encoders.openai_compatible",
-    "serve": "from vecveil.serving import create_app, run",
-    "langchain": "from vecveil.integrations.langchain import ProtectedVectorStore",
-    "llama-index": "from vecveil.integrations.llama_index import SealedVectorStore",
-    "haystack": "from vecveil.integrations.haystack import SealedDocumentStore",
-    "sentence-transformers": "from vecveil.integrations.sentence_transformers import protect_model",
-    "sklearn": "from vecveil.integrations.sklearn import ProtectorTransformer\nProtectorTransformer()",
+    "http": "import httpx, vecveil.texts.encoders.openai_compatible",
+    "serve": "from vecveil.gateway.server import create_app, run",
+    "langchain": "from vecveil.gateway.langchain import ProtectedVectorStore",
+    "llama-index": "from vecveil.gateway.llama_index import SealedVectorStore",
+    "haystack": "from vecveil.gateway.haystack import SealedDocumentStore",
+    "sentence-transformers": "from vecveil.gateway.sentence_transformers import protect_model",
+    "sklearn": "from vecveil.gateway.sklearn import ProtectorTransformer\nProtectorTransformer()",
     "chroma": STORE.format(location="chroma:folder#notes"),
     "lancedb": STORE.format(location="lancedb:folder#notes"),
     "qdrant": STORE.format(location="qdrant:folder#notes"),
@@ -325,16 +325,16 @@ assert vecveil.attacks.token_inference_ladder(X[:120], L[:120], X[120:], L[120:]
     "milvus": STORE.format(location="milvus:notes.db#notes"),
     "faiss": "import faiss, vecveil.stores.faiss",
     "pgvector": "import pgvector, psycopg, vecveil.stores.pgvector",
-    "ray": "import ray.data\nfrom vecveil.integrations.ray import protect_dataset",
-    "spark": "import pyspark.sql\nfrom vecveil.integrations.spark import protect_dataframe",
-    "integrations": "import ray, pyspark, faiss\nfrom vecveil.integrations import haystack, langchain, llama_index",
+    "ray": "import ray.data\nfrom vecveil.gateway.ray import protect_dataset",
+    "spark": "import pyspark.sql\nfrom vecveil.gateway.spark import protect_dataframe",
+    "integrations": "import ray, pyspark, faiss\nfrom vecveil.gateway import haystack, langchain, llama_index",
     "presidio": "assert vecveil.Concept.from_entities('mail', ['EMAIL_ADDRESS']).detect(['To a@b.org'])[0]",
-    "spacy": "import spacy\nfrom vecveil.concepts import SpacyDetector",
-    "huggingface": "import transformers\nfrom vecveil.concepts import HuggingFaceDetector",
-    "faker": "import faker, vecveil.concepts.rewriting",
+    "spacy": "import spacy\nfrom vecveil.privacy.concepts import SpacyDetector",
+    "huggingface": "import transformers\nfrom vecveil.privacy.concepts import HuggingFaceDetector",
+    "faker": "import faker, vecveil.privacy.concepts.rewriting",
     "plot": "import matplotlib, pandas",
-    "demo": "from vecveil.demo.corpus import load_notes\nassert len(load_notes()) == 3000",
-    "all": "import presidio_analyzer, faker, captum\nfrom vecveil.textcrafter import train_policy",
+    "demo": "from vecveil.cli.demo.corpus import load_notes\nassert len(load_notes()) == 3000",
+    "all": "import presidio_analyzer, faker, captum\nfrom vecveil.privacy.textcrafter import train_policy",
 }
 """What a user of each extra can do with it alone: a program that needs nothing else."""
 WITH_TORCH = {"encoders", "minilm", "attacks", "textcrafter", "experiments", "sentence-transformers", "integrations"}

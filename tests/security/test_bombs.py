@@ -21,18 +21,18 @@ import vecveil
 from harness.errors import raises
 from harness.protector_files import built, parts
 from research.specification import Spec, parse_spec
-from vecveil.bulk import verify
 from vecveil.cli.tables import read_array, read_labels, retrieval_task, sts_task
-from vecveil.concepts import Concept
-from vecveil.concepts.patterns import LARGEST_PATTERN, PatternDetector, unrolled_size
-from vecveil.data import read_table, read_texts
-from vecveil.data.binary_formats import ParquetSource, memory_limit
-from vecveil.data.files import find_input
-from vecveil.data.reading import read_corpus
 from vecveil.errors import DataFileError, InvalidInputError, ProtectorFileError, VecveilError
-from vecveil.mechanisms import Laplace
-from vecveil.protector import Protector
-from vecveil.serving.settings import read_config
+from vecveil.gateway.bulk import verify
+from vecveil.gateway.server.settings import read_config
+from vecveil.privacy.concepts import Concept
+from vecveil.privacy.concepts.patterns import LARGEST_PATTERN, PatternDetector, unrolled_size
+from vecveil.privacy.mechanisms import Laplace
+from vecveil.privacy.protector import Protector
+from vecveil.texts.tables import read_table, read_texts
+from vecveil.texts.tables.binary_formats import ParquetSource, memory_limit
+from vecveil.texts.tables.files import find_input
+from vecveil.texts.tables.reading import read_corpus
 
 MiB = 1 << 20
 
@@ -47,7 +47,7 @@ def grown() -> float:
 
 @pytest.mark.parametrize("suffix", ["txt", "csv", "jsonl"])
 def test_a_gzip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
-    monkeypatch.setattr("vecveil.data.files.UNZIPPED_FREELY", MiB)
+    monkeypatch.setattr("vecveil.texts.tables.files.UNZIPPED_FREELY", MiB)
     line = {"txt": b"a\n", "csv": b"a\n", "jsonl": b'{"text":"a"}\n'}[suffix]
     head = b"text\n" if suffix == "csv" else b""
     path = tmp_path / f"a.{suffix}.gz"
@@ -58,7 +58,7 @@ def test_a_gzip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_compressed_texts_that_people_have_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vecveil.data.files.UNZIPPED_FREELY", 1)
+    monkeypatch.setattr("vecveil.texts.tables.files.UNZIPPED_FREELY", 1)
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress("".join(f"a note, number {i}\n" for i in range(20_000)).encode()))
     assert len(read_texts(path).texts) == 20_000
@@ -87,7 +87,7 @@ def test_one_row_that_is_a_list_of_millions(tmp_path: Path) -> None:
 
 
 def test_more_rows_than_a_file_has_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vecveil.data.binary_formats.FREELY", 1000)
+    monkeypatch.setattr("vecveil.texts.tables.binary_formats.FREELY", 1000)
     path = parquet(pa.table({"text": ["a"] * 2_000_000}), tmp_path / "a.parquet")
     with raises("E-DATA-FILE", "path"):
         read_texts(path)
@@ -135,7 +135,7 @@ def test_a_long_text_that_all_rows_share_is_read_in_small_batches(
 ) -> None:
     path = shared_text(tmp_path / "a.parquet", 2 * MiB, 400)
     assert path.stat().st_size < 10_000
-    monkeypatch.setattr("vecveil.data.binary_formats.EXPANDED_BYTES", 20 * MiB)
+    monkeypatch.setattr("vecveil.texts.tables.binary_formats.EXPANDED_BYTES", 20 * MiB)
     sizes = [chunk.rows for chunk in read_table(path)]
     assert sum(sizes) == 400
     assert max(sizes) <= 10
@@ -184,7 +184,7 @@ def test_a_damaged_footer_does_not_end_the_process(tmp_path: Path) -> None:
     for at in range(len(data) - 8 - length, len(data) - 8):  # in the order of damage to each byte
         (tmp_path / f"{at}.parquet").write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
     script = (
-        "import sys, pathlib\nfrom vecveil.errors import VecveilError\nfrom vecveil.data import read_table\n"
+        "import sys, pathlib\nfrom vecveil.errors import VecveilError\nfrom vecveil.texts.tables import read_table\n"
         "for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):\n"
         "    try:\n        sum(chunk.rows for chunk in read_table(path))\n"
         "    except VecveilError:\n        pass\n"
@@ -303,7 +303,7 @@ def test_yaml_that_grows_or_runs(tmp_path: Path, text: str) -> None:
 def test_a_concept_of_a_device_or_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with raises("E-DATA-FILE", "path"):
         Concept.from_file("/dev/zero")
-    monkeypatch.setattr("vecveil.concepts.concept_file.LARGEST_FILE", 1)
+    monkeypatch.setattr("vecveil.privacy.concepts.concept_file.LARGEST_FILE", 1)
     path = tmp_path / "a.yaml"
     path.write_text("name: x\nterms: [a]\n")
     with raises("E-DATA-FILE", "path"):
@@ -358,7 +358,7 @@ def test_patterns_that_people_write(pattern: str) -> None:
 
 def test_a_few_bytes_that_declare_a_matrix_of_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:  # the writer refuses what the reader would
-        patch.setattr("vecveil.protector.serialisation.LARGEST_DIMENSION", 2**20)
+        patch.setattr("vecveil.privacy.protector.serialisation.LARGEST_DIMENSION", 2**20)
         data = Protector("laplace", Laplace(65_536, 9.0)).to_bytes()
     assert len(data) < 2000
     with pytest.raises(ProtectorFileError):
@@ -416,7 +416,7 @@ def test_a_manifest_that_leads_out_of_its_folder(
     record = {"schema": "vecveil.manifest/1", "run": "x", "job": {}, "parts": [{**PART, **change}]}
     (out / "_manifest.json").write_text(json.dumps(record))
     opened: list[str] = []
-    monkeypatch.setattr("vecveil.bulk.places._open", lambda fs, path: opened.append(path))
+    monkeypatch.setattr("vecveil.gateway.bulk.places._open", lambda fs, path: opened.append(path))
     with pytest.raises(VecveilError):
         verify(out, show_progress=False)
     assert not opened

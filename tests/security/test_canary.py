@@ -22,14 +22,14 @@ import pytest
 import vecveil
 from harness.command_line import CANARY, SECRET, run, write_csv
 from harness.serving import served
-from vecveil.attacks import LinearAttack
-from vecveil.encoders.lsa import LsaEncoder
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.sealing import KeyStore
-from vecveil.serving import Service
-from vecveil.serving.service import ServedPolicy
-from vecveil.serving.upstreams import LocalUpstream
+from vecveil.auditing.attacks import LinearAttack
+from vecveil.gateway.server import Service
+from vecveil.gateway.server.service import ServedPolicy
+from vecveil.gateway.server.upstreams import LocalUpstream
+from vecveil.index import KeyStore
+from vecveil.privacy.protector.policy import ReleasePolicy
 from vecveil.stores import Batch, open_store
+from vecveil.texts.encoders.lsa import LsaEncoder
 
 HOLDS: dict[str, set[str]] = {
     "clean/notes.csv": {"text", "term", "id"},

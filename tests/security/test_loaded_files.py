@@ -17,13 +17,13 @@ import vecveil
 from harness.command_line import run
 from harness.errors import raises
 from harness.http_encoder import embedding_server
-from vecveil.concepts.concept import concept_from_record
-from vecveil.integrations.langchain import ProtectedEmbeddings
-from vecveil.integrations.llama_index import ProtectedEmbedding
-from vecveil.protector import EncoderInfo
-from vecveil.records.audit import EncoderRecord
-from vecveil.serving import ServedPolicySettings, ServeSettings
-from vecveil.serving.service import open_service
+from vecveil.auditing.records.audit_record import EncoderRecord
+from vecveil.gateway.langchain import ProtectedEmbeddings
+from vecveil.gateway.llama_index import ProtectedEmbedding
+from vecveil.gateway.server import ServedPolicySettings, ServeSettings
+from vecveil.gateway.server.service import open_service
+from vecveil.privacy.concepts.concept import concept_from_record
+from vecveil.privacy.protector import EncoderInfo
 
 TEXTS = [f"note {i} on the {word}" for i in range(40) for word in ("garden", "budget", "drugs")]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from vecveil.attacks import (
+from vecveil.auditing.attacks import (
     EnsembleAttack,
     FurtherKernelAttack,
     FurtherVectors,
@@ -14,7 +14,7 @@ from vecveil.attacks import (
     MLPAttack,
     text_groups,
 )
-from vecveil.attacks.attack import split_groups
+from vecveil.auditing.attacks.attack import split_groups
 
 ATTACKS = [
     LinearAttack(),

@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from unit.attacks.planted_maps import clean_rows, clustered, rotation
-from vecveil.attacks import CandidateVectors, PairedVectors
-from vecveil.attacks.alignment import PermutationAlignment, ProcrustesAlignment, RidgeAlignment, UnpairedAlignment
+from unit.auditing.attacks.planted_maps import clean_rows, clustered, rotation
+from vecveil.auditing.attacks import CandidateVectors, PairedVectors
+from vecveil.auditing.attacks.alignment import (
+    PermutationAlignment,
+    ProcrustesAlignment,
+    RidgeAlignment,
+    UnpairedAlignment,
+)
 
 PAIRS = (10, 100)
 ATTACKS = [

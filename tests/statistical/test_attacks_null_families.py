@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from vecveil.attacks import CandidateVectors, KernelAttack, LabelledVectors, PairedVectors
-from vecveil.attacks.candidates import CosineMatching, FixedNormMatching, LikelihoodMatching
-from vecveil.attacks.probes import KernelProbe, LinearProbe, MLPProbe
-from vecveil.attacks.token_inference import BayesPosteriorAttack, NearestNeighboursAttack
-from vecveil.attacks.wrapped import AveragingAttack, Denoised, MultilaterationAttack, RepeatedVectors
+from vecveil.auditing.attacks import CandidateVectors, KernelAttack, LabelledVectors, PairedVectors
+from vecveil.auditing.attacks.candidates import CosineMatching, FixedNormMatching, LikelihoodMatching
+from vecveil.auditing.attacks.probes import KernelProbe, LinearProbe, MLPProbe
+from vecveil.auditing.attacks.token_inference import BayesPosteriorAttack, NearestNeighboursAttack
+from vecveil.auditing.attacks.wrapped import AveragingAttack, Denoised, MultilaterationAttack, RepeatedVectors
 
 TOKEN_ATTACKS = [
     NearestNeighboursAttack(),

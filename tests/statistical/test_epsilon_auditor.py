@@ -31,8 +31,8 @@ from harness.mechanism_audit import (
     epsilon_lower_bound,
 )
 from harness.statistics import threshold
-from vecveil.mechanisms import Laplace, Mahalanobis
-from vecveil.sensitivity import NoiseShape
+from vecveil.privacy.mechanisms import Laplace, Mahalanobis
+from vecveil.privacy.sensitivity import NoiseShape
 
 TESTS = 40
 LEVEL = threshold(TESTS)

@@ -24,11 +24,11 @@ from harness.mechanism_audit import (
     declared_purkayastha,
 )
 from harness.statistics import threshold
-from vecveil.accounting import analytic_gaussian_sigma
-from vecveil.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha
-from vecveil.mechanisms.purkayastha import draw_angles
-from vecveil.randomness import kernel, resolve_stream
-from vecveil.sensitivity import NoiseShape
+from vecveil.privacy.accounting import analytic_gaussian_sigma
+from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha
+from vecveil.privacy.mechanisms.purkayastha import draw_angles
+from vecveil.privacy.randomness import kernel, resolve_stream
+from vecveil.privacy.sensitivity import NoiseShape
 
 SAMPLES = 10_000
 DIMENSIONS = (2, 8, 64)

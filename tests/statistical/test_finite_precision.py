@@ -22,10 +22,10 @@ import pytest
 from scipy import stats
 
 from harness.statistics import threshold
-from vecveil.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha
-from vecveil.protector import Protector
-from vecveil.randomness import NoiseKey
-from vecveil.sensitivity import NoiseShape
+from vecveil.keys import NoiseKey
+from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha
+from vecveil.privacy.protector import Protector
+from vecveil.privacy.sensitivity import NoiseShape
 
 N_DIM, LEARN, TEST = 16, 4000, 2000
 SIGMA = 0.7310585786300049  # with a mantissa above 1: x → fl(σx) has holes

@@ -13,8 +13,8 @@ import pytest
 import vecveil
 from harness.statistics import scale_p, threshold, whitened
 from harness.token_data import token_data
-from vecveil.mechanisms import Laplace, Mahalanobis
-from vecveil.sensitivity import NoiseShape
+from vecveil.privacy.mechanisms import Laplace, Mahalanobis
+from vecveil.privacy.sensitivity import NoiseShape
 
 DIMENSIONS = (2, 8, 384)
 KINDS = ("isotropic", "diagonal", "full")

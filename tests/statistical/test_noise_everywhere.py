@@ -18,9 +18,9 @@ from scipy import optimize, special
 
 from harness.statistics import threshold
 from statistical.white_noise import direction_p, gaussian_p, laplace_p
-from vecveil.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis
-from vecveil.randomness import kernel
-from vecveil.sensitivity import NoiseShape
+from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis
+from vecveil.privacy.randomness import kernel
+from vecveil.privacy.sensitivity import NoiseShape
 
 DIMENSIONS = (1, 2, 3, 8, 384, 768, 1024, 3072)
 KINDS = ("isotropic", "diagonal", "low rank", "full")

@@ -18,8 +18,8 @@ import pytest
 from scipy import stats
 
 from harness.statistics import threshold
-from vecveil.accounting.privacy_loss import GaussianPrivacyLoss, PrivacyLoss, compose
-from vecveil.accounting.two_centre import LaplacePrivacyLoss, PurkayasthaPrivacyLoss
+from vecveil.privacy.accounting.privacy_loss import GaussianPrivacyLoss, PrivacyLoss, compose
+from vecveil.privacy.accounting.two_centre import LaplacePrivacyLoss, PurkayasthaPrivacyLoss
 
 ROWS = 400_000
 DIMENSIONS = [2, 8, 384, 768, 1024, 3072]

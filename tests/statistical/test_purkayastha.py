@@ -19,8 +19,8 @@ import pytest
 from scipy import optimize, special, stats
 
 from harness.statistics import threshold
-from vecveil.mechanisms.purkayastha import angle_moments, draw_angles
-from vecveil.randomness import resolve_stream
+from vecveil.privacy.mechanisms.purkayastha import angle_moments, draw_angles
+from vecveil.privacy.randomness import resolve_stream
 
 DIMENSIONS = (2, 3, 8, 384, 768, 1024, 3072, 4096)
 EPSILONS = tuple(10.0**k for k in range(-3, 7))

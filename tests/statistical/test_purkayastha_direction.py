@@ -18,7 +18,7 @@ from scipy import stats
 from harness.errors import raises
 from harness.statistics import threshold
 from statistical.white_noise import direction_p
-from vecveil.mechanisms import Purkayastha
+from vecveil.privacy.mechanisms import Purkayastha
 
 CASES = [
     (2, 1.0),

@@ -18,9 +18,9 @@ from scipy import stats
 
 from harness.statistics import threshold
 from vecveil.errors import ReleaseError
-from vecveil.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha
-from vecveil.mechanisms.base import GRID_BITS, grid_step
-from vecveil.sensitivity import NoiseShape
+from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha
+from vecveil.privacy.mechanisms.base import GRID_BITS, grid_step
+from vecveil.privacy.sensitivity import NoiseShape
 
 N = 8
 ROWS = 40_000

@@ -12,20 +12,19 @@ import yaml
 
 import vecveil
 from harness.errors import raises
-from vecveil.accounting import Ledger
 from vecveil.cli.commands import run
-from vecveil.data.files import find_input
-from vecveil.data.writing import open_writer
-from vecveil.encoders.lsa import LsaEncoder
+from vecveil.gateway.server.settings import read_config
+from vecveil.index import KeyStore, SqliteBlobs
 from vecveil.io import expanded, locked, write_text
-from vecveil.protector.policy import saved_source
-from vecveil.randomness import NoiseKeys
-from vecveil.randomness.keyed import placed_source
-from vecveil.sealing import KeyStore, SqliteBlobs
-from vecveil.serving.settings import read_config
+from vecveil.keys import NoiseKeys, placed_source
+from vecveil.privacy.accounting import Ledger
+from vecveil.privacy.protector.policy import saved_source
 from vecveil.stores import Batch, open_store
 from vecveil.stores.forgetting import begun
 from vecveil.stores.locations import default_state_file, public_name
+from vecveil.texts.encoders.lsa import LsaEncoder
+from vecveil.texts.tables.files import find_input
+from vecveil.texts.tables.writing import open_writer
 
 KEY = bytes(range(32))
 

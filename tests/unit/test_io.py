@@ -23,8 +23,8 @@ import pytest
 import vecveil
 from vecveil.errors import VecveilError
 from vecveil.io import PUBLIC, LockedError, atomic_path, exclusive, locked, write_bytes, write_text
-from vecveil.randomness import NoiseKeys
-from vecveil.records.reading import load_json
+from vecveil.keys import NoiseKeys
+from vecveil.schema import load_json
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
 

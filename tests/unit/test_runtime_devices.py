@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from harness.errors import raises
-from unit.attacks.planted import planted
-from vecveil.attacks import LabelledVectors, MLPAttack
+from unit.auditing.attacks.planted import planted
+from vecveil.auditing.attacks import LabelledVectors, MLPAttack
 from vecveil.runtime import Batches, DeviceMemoryWarning, resolve_device
 
 

@@ -15,11 +15,11 @@ import pytest
 import vecveil
 from harness.errors import raises
 from vecveil import errors
-from vecveil.attacks import text_groups
+from vecveil.auditing.attacks import text_groups
 from vecveil.errors import InvalidInputError, MissingDependencyError, VecveilError
-from vecveil.metrics.estimates import group_index
-from vecveil.protector.data import joined_groups
-from vecveil.textcrafter.pii_classifier import row_groups
+from vecveil.privacy.protector.data import joined_groups
+from vecveil.privacy.textcrafter.pii_classifier import row_groups
+from vecveil.privacy.utility.estimates import group_index
 from vecveil.validation import (
     check_count,
     check_embeddings,

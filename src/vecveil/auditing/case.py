@@ -13,13 +13,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks import FurtherVectors, LabelledVectors, split_groups, text_groups
-from vecveil.attacks.attack import normalise_text
-from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
-from vecveil.concepts.matching import Span, words
-from vecveil.concepts.pairs import within_window
-from vecveil.encoders import TextEncoder
+from vecveil.auditing.attacks import FurtherVectors, LabelledVectors, split_groups, text_groups
+from vecveil.auditing.attacks.attack import normalise_text
 from vecveil.errors import ConceptError, InvalidInputError, VecveilError
+from vecveil.privacy.concepts import Concept, ConceptMatches, TokenVocabulary
+from vecveil.privacy.concepts.matching import Span, words
+from vecveil.privacy.concepts.pairs import within_window
+from vecveil.texts.encoders import TextEncoder
 from vecveil.types import Embeddings, Matrix, Release, Texts
 from vecveil.validation import check_embeddings
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.attacks import (
+from vecveil.auditing.attacks import (
     AccessPatternAttack,
     Attack,
     AttackResult,
@@ -45,19 +45,20 @@ from vecveil.attacks import (
     UnpairedAlignment,
     split_groups,
 )
-from vecveil.attacks.candidates import group_means
-from vecveil.attacks.ladder import ladder_attacks
+from vecveil.auditing.attacks.candidates import group_means
+from vecveil.auditing.attacks.ladder import ladder_attacks
 from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Rows, Side
 from vecveil.auditing.jobs import Job, Plan, WorkFolder, attack_job, run_jobs, skip
-from vecveil.concepts import Concept, Detector, TermDetector, mark_words
-from vecveil.concepts.matching import canonical, remove
-from vecveil.concepts.matching import words as words_of
+from vecveil.auditing.records.audit_record import FAMILIES, Family, LearningPoint, SkippedAttack
+from vecveil.auditing.records.verdict import NO_ENCODER
 from vecveil.errors import VecveilError
-from vecveil.protector import Protector
-from vecveil.protector.data import Data
-from vecveil.protector.fitting import refit, refit_refusal
-from vecveil.records.audit import FAMILIES, Family, LearningPoint, SkippedAttack
-from vecveil.records.verdict import NO_ENCODER
+from vecveil.privacy.concepts import Concept, Detector, TermDetector, mark_words
+from vecveil.privacy.concepts.matching import remove
+from vecveil.privacy.concepts.matching import words as words_of
+from vecveil.privacy.protector import Protector
+from vecveil.privacy.protector.data import Data
+from vecveil.privacy.protector.fitting import refit, refit_refusal
+from vecveil.texts.folding import canonical
 from vecveil.types import Embeddings, Release
 
 # Reasons for skipped attacks, each with its code in the record.

@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.attacks import Attack, AttackResult, Evidence, KernelAttack, LabelledVectors
-from vecveil.attacks.token_inference import EnsembleAttack
+from vecveil.auditing.attacks import Attack, AttackResult, Evidence, KernelAttack, LabelledVectors
+from vecveil.auditing.attacks.token_inference import EnsembleAttack
 from vecveil.auditing.case import Case, Options, Side
+from vecveil.auditing.metrics.leakage import TermTable
+from vecveil.auditing.records.audit_record import Family, SkippedAttack
 from vecveil.errors import DataFileError
 from vecveil.io import make_folders, write_bytes
-from vecveil.metrics.estimates import Estimate
-from vecveil.metrics.leakage import TermTable
-from vecveil.records.audit import Family, SkippedAttack
+from vecveil.privacy.utility.estimates import Estimate
 from vecveil.runtime import import_torch, one_blas_thread, one_thread, progress, resolve_device, stopping, thread_count
 from vecveil.types import Embeddings
 from vecveil.version import __version__

@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks import KernelAttack, LabelledVectors, TransplantAttack, split_groups, text_groups
-from vecveil.attacks.attack import Knowledge
-from vecveil.concepts import Concept
-from vecveil.concepts.matching import Span, canonical, remove
+from vecveil.auditing.attacks import KernelAttack, LabelledVectors, TransplantAttack, split_groups, text_groups
+from vecveil.auditing.attacks.attack import Knowledge
+from vecveil.auditing.metrics import SimilarityTask
+from vecveil.auditing.metrics.leakage import r_precision
 from vecveil.errors import InvalidInputError
-from vecveil.metrics import SimilarityTask
-from vecveil.metrics.estimates import Estimate
-from vecveil.metrics.leakage import r_precision
-from vecveil.protector import Protector
-from vecveil.protector.methods.text_level import released_rows
+from vecveil.privacy.concepts import Concept
+from vecveil.privacy.concepts.matching import Span, remove
+from vecveil.privacy.protector import Protector
+from vecveil.privacy.protector.methods.text_level import released_rows
+from vecveil.privacy.utility.estimates import Estimate
+from vecveil.texts.folding import canonical
 from vecveil.types import Embeddings, Release, Texts
 from vecveil.validation import check_count, check_embeddings, check_positive, check_seed, check_texts
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.attacks import ALGENAttack, AttackResult, GEIAAttack, TextVectors, Vec2TextAttack
-from vecveil.attacks.attack import normalise_text
-from vecveil.attacks.reconstruction.vec2text import PRESETS
-from vecveil.attacks.reconstruction.zero_shot import (
+from vecveil.auditing.attacks import ALGENAttack, AttackResult, GEIAAttack, TextVectors, Vec2TextAttack
+from vecveil.auditing.attacks.attack import normalise_text
+from vecveil.auditing.attacks.reconstruction.vec2text import PRESETS
+from vecveil.auditing.attacks.reconstruction.zero_shot import (
     CausalLanguageModel,
     LanguageModel,
     NgramLanguageModel,
@@ -27,10 +27,11 @@ from vecveil.attacks.reconstruction.zero_shot import (
 )
 from vecveil.auditing.case import Case, Encode, Side
 from vecveil.auditing.jobs import Job, Plan, attack_job
-from vecveil.concepts.matching import WordSplitter, canonical
-from vecveil.records.audit import SkippedAttack
-from vecveil.records.verdict import NO_ENCODER
+from vecveil.auditing.records.audit_record import SkippedAttack
+from vecveil.auditing.records.verdict import NO_ENCODER
+from vecveil.privacy.concepts.matching import WordSplitter
 from vecveil.runtime import resolve_device
+from vecveil.texts.folding import canonical
 
 JUDGED = 200  # texts written: decoding is sequential and slow
 JUDGED_CORRECTED = 100  # Vec2Text encodes every guess of every round

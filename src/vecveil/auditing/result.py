@@ -16,12 +16,10 @@ import numpy as np
 from msgspec.structs import asdict
 from scipy.special import expit, logit
 
-from vecveil.attacks import AttackResult
+from vecveil.auditing.attacks import AttackResult
 from vecveil.auditing.case import VALIDATION_SHARE, Case
-from vecveil.errors import DataFileError
-from vecveil.metrics.estimates import NORMAL, Estimate
-from vecveil.metrics.leakage import ANY, FOUND, MEAN, SHARE
-from vecveil.records.audit import (
+from vecveil.auditing.metrics.leakage import ANY, FOUND, MEAN, SHARE
+from vecveil.auditing.records.audit_record import (
     FAMILIES,
     AnonymityCriterion,
     AnonymityFigure,
@@ -41,7 +39,9 @@ from vecveil.records.audit import (
     TextCounts,
     over_chance,
 )
-from vecveil.records.verdict import NBSP, against_chance, against_clean, controls, percent, strongest
+from vecveil.auditing.records.verdict import NBSP, against_chance, against_clean, controls, percent, strongest
+from vecveil.errors import DataFileError
+from vecveil.privacy.utility.estimates import NORMAL, Estimate
 from vecveil.version import __version__
 
 Results = Mapping[tuple[str, str], AttackResult]
@@ -185,7 +185,7 @@ class AuditResult:
 
 def _report() -> ModuleType:
     # Imported on use: reports draw records, and an audit needs none of them.
-    from vecveil import report
+    from vecveil.auditing import report
 
     return report
 

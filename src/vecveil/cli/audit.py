@@ -9,9 +9,12 @@ import click
 import numpy as np
 
 from vecveil.auditing import AuditResult, audit, audit_store
-from vecveil.auditing.audit import OWN_WORDS, SealedStorage, frequent_words, plaintext_beside
+from vecveil.auditing.auditor import OWN_WORDS, SealedStorage, frequent_words, plaintext_beside
 from vecveil.auditing.case import MIN_TEST_TEXTS
 from vecveil.auditing.families import NAMED, SKIPPABLE
+from vecveil.auditing.metrics import UtilityTask
+from vecveil.auditing.records.audit_record import AuditRecord
+from vecveil.auditing.records.verdict import check_baseline, check_gate
 from vecveil.cli import options as shared
 from vecveil.cli.output import as_typed, block, data_json, doing, note, report_files, write_reports, writing
 from vecveil.cli.tables import (
@@ -26,20 +29,17 @@ from vecveil.cli.tables import (
     retrieval_task,
     sts_task,
 )
-from vecveil.concepts import Concept
-from vecveil.concepts.concept_file import read_concept_file
-from vecveil.data.columns import is_text
-from vecveil.data.reading import read_corpus
-from vecveil.encoders.cache import default_cache_folder
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError, VecveilError
-from vecveil.metrics import UtilityTask
-from vecveil.protector import load
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.records.audit import AuditRecord
-from vecveil.records.verdict import check_baseline, check_gate
+from vecveil.privacy.concepts import Concept
+from vecveil.privacy.concepts.concept_file import read_concept_file
+from vecveil.privacy.protector import load
+from vecveil.privacy.protector.policy import ReleasePolicy
 from vecveil.stores import open_store
-from vecveil.stores.exposure import read_query_log, visible_accesses, visible_queries, visible_rows
 from vecveil.stores.locations import index_place
+from vecveil.stores.visible_rows import read_query_log, visible_accesses, visible_queries, visible_rows
+from vecveil.texts.encoders.cache import default_cache_folder
+from vecveil.texts.tables.columns import is_text
+from vecveil.texts.tables.reading import read_corpus
 from vecveil.types import Embeddings
 
 EXAMPLE = """\b
@@ -231,7 +231,7 @@ def command(
         result = _audit_protector(input, protector_file, concept, form, options, attacks)
     write_reports(result, files)
     if pack is not None:
-        from vecveil.report.pack import write_pack
+        from vecveil.auditing.report.pack import write_pack
 
         fingerprint = None if protector_file is None else load(protector_file).fingerprint
         named = (options[name] for name in ("attacker_texts", "query_log", "sts"))
@@ -508,8 +508,8 @@ def _audit_sealed(concept: Path | None, options: dict[str, Any], attacks: dict[s
     place = index_place(options["store"])
     assert place is not None
     with sealed.opened(options["store"], options["seal_key"]) as index:
-        from vecveil.search import exposure
-        from vecveil.search.exposure import look
+        from vecveil.index import exposure
+        from vecveil.index.exposure import look
 
         rows = exposure.sampled_rows(index, options["limit"] or SEALED_ROWS, options["seed"])
         texts = [text for text in rows.texts if text is not None]

@@ -26,7 +26,7 @@ from vecveil.runtime import check_room, printable, stage, status
 from vecveil.version import __version__
 
 COMMANDS = {
-    "demo": ("demo", "command", "Fit, protect and audit bundled notes or your own texts."),
+    "demo": ("demo.command", "command", "Fit, protect and audit bundled notes or your own texts."),
     "fit": ("fit", "command", "Learn how to hide a concept; write a protector."),
     "frontier": ("frontier", "command", "Measure designs from gentle to strong, to choose one."),
     "protect": ("protect", "command", "Write the protected vectors of tables."),
@@ -243,7 +243,7 @@ def _left_behind(arguments: Sequence[str]) -> str:
             if folder is None and "--no-cache" in arguments:
                 return "Finished attacks were not kept; pass --work FOLDER to keep them."
             if folder is None:
-                from vecveil.encoders.cache import default_cache_folder
+                from vecveil.texts.encoders.cache import default_cache_folder
 
                 folder = str(default_cache_folder() / "audits")
             return f"Finished attacks and checkpoints are kept in {folder}; {_CONTINUE}"

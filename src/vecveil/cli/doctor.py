@@ -21,13 +21,13 @@ from packaging.requirements import Requirement
 from vecveil.cli import options as shared
 from vecveil.cli.experiment import find_checkout
 from vecveil.cli.output import block, data_json
-from vecveil.encoders import default_cache_folder
-from vecveil.encoders.openai_compatible import is_endpoint
-from vecveil.encoders.sentence_transformer import cpu_has_bf16
-from vecveil.mechanisms import Laplace
-from vecveil.randomness import kernel as noise_kernel
-from vecveil.randomness import resolve_stream
+from vecveil.privacy.mechanisms import Laplace
+from vecveil.privacy.randomness import kernel as noise_kernel
+from vecveil.privacy.randomness import resolve_stream
 from vecveil.runtime import thread_count
+from vecveil.texts.encoders import default_cache_folder
+from vecveil.texts.encoders.openai_compatible import is_endpoint
+from vecveil.texts.encoders.sentence_transformer import cpu_has_bf16
 from vecveil.version import __version__
 
 CORE = ""

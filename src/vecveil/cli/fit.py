@@ -10,6 +10,9 @@ from typing import Any, get_args
 import click
 from click.core import ParameterSource
 
+from vecveil.auditing.records.frontier_record import SEARCH_KEPT, FrontierPoint, FrontierRecord, Leak
+from vecveil.auditing.records.verdict import FIRST_CHOICE, MOST, PART
+from vecveil.auditing.report.text import duration
 from vecveil.cli import options as shared
 from vecveil.cli.output import data_json, doing, note, number, share, writing
 from vecveil.cli.tables import (
@@ -22,15 +25,12 @@ from vecveil.cli.tables import (
     read_rows,
     require_matches,
 )
-from vecveil.data.writing import check_new_file
-from vecveil.encoders.text_encoder import encoder_fingerprint
 from vecveil.errors import IncompatibleError, out_of_range
-from vecveil.protector import METHODS, TEXT_METHODS, Protector, fit, fit_pairs
-from vecveil.protector.data import MIN_PAIRS
-from vecveil.protector.methods.text_level import Rewrite
-from vecveil.records.frontier import SEARCH_KEPT, FrontierPoint, FrontierRecord, Leak
-from vecveil.records.verdict import FIRST_CHOICE, MOST, PART
-from vecveil.report.text import duration
+from vecveil.privacy.protector import METHODS, TEXT_METHODS, Protector, fit, fit_pairs
+from vecveil.privacy.protector.data import MIN_PAIRS
+from vecveil.privacy.protector.methods.text_level import Rewrite
+from vecveil.texts.encoders.text_encoder import encoder_fingerprint
+from vecveil.texts.tables.writing import check_new_file
 
 SCALES = ("target_utility", "target_cosine", "target_advantage", "epsilon", "sigma", "noise_to_signal", "radius")
 AUDITED_TEXTS = 300
@@ -198,7 +198,7 @@ def command(input: Path | None, out: Path, force: bool, verbose: bool, as_json: 
     with writing(out):
         protector.save(out)
     if work is not None:
-        from vecveil.textcrafter.training import forget_checkpoint  # torch
+        from vecveil.privacy.textcrafter.training import forget_checkpoint  # torch
 
         forget_checkpoint(work)
     seconds, search = time.perf_counter() - started, protector.report["seconds"]
@@ -220,7 +220,7 @@ def _work_folder(out: Path, options: dict[str, Any]) -> Path | None:
 
 def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint] | None:
     """Set method, noise and options from a point of --from, and what is not given from its folder; return it."""
-    from vecveil.auditing.frontier import FILE
+    from vecveil.auditing.comparison import FILE
     from vecveil.cli.frontier import CONCEPT
 
     folder, number = options.pop("frontier_folder"), options.pop("point")

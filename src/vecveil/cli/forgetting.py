@@ -9,21 +9,21 @@ from typing import Any
 
 import click
 
-from vecveil.accounting import Ledger
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note, warn, writing
 from vecveil.cli.sealed import opened, refuse_other_options
-from vecveil.data.reading import read_corpus
-from vecveil.data.writing import check_new_file
-from vecveil.encoders.cache import default_cache_folder
 from vecveil.errors import DataFileError
+from vecveil.index import KeyStore, Sealer
+from vecveil.index.blob import SqliteBlobs
 from vecveil.io import write_bytes
-from vecveil.sealing import KeyStore, Sealer
-from vecveil.sealing.blob import SqliteBlobs
-from vecveil.search.collection import sealed_name
+from vecveil.privacy.accounting import Ledger
 from vecveil.stores import open_store
+from vecveil.stores.collection import sealed_name
 from vecveil.stores.forgetting import Erasure, forget, reconcile
 from vecveil.stores.locations import index_place, public_name, short_name
+from vecveil.texts.encoders.cache import default_cache_folder
+from vecveil.texts.tables.reading import read_corpus
+from vecveil.texts.tables.writing import check_new_file
 
 RECONCILE_EXAMPLE = """\b
 Example:
@@ -81,7 +81,7 @@ def reconcile_command(
     if index_place(database) is not None:
         refuse_other_options("ids_file", "seal_key", "out", "force", "as_json")
         with opened(database, seal_key) as index:
-            from vecveil.search.filling import reconcile as reconcile_index
+            from vecveil.stores.filling import reconcile as reconcile_index
 
             differences = reconcile_index(index, sources)
     elif seal_key is not None:
@@ -153,7 +153,7 @@ def forget_command(
     if index_place(database) is not None:
         refuse_other_options("ids_file", "receipt_file", "seal_key", "as_json")
         with opened(database, seal_key) as index:
-            from vecveil.search.filling import forget as forget_rows
+            from vecveil.stores.filling import forget as forget_rows
 
             done = forget_rows(index, _ids(ids_file), receipt_file, name=short_name(database))
         return _report(done, receipt_file, as_json)

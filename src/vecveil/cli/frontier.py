@@ -8,16 +8,16 @@ from typing import Any
 import click
 import yaml
 
-from vecveil.auditing.frontier import CANDIDATES, FILE, frontier
+from vecveil.auditing.comparison import CANDIDATES, FILE, frontier
+from vecveil.auditing.records.frontier_record import FrontierPoint, FrontierRecord
+from vecveil.auditing.records.verdict import PART
+from vecveil.auditing.report import frontier_lines, write_frontier_html
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, doing, note, share, writing
 from vecveil.cli.tables import TableOptions, load_encoder_named, read_rows, require_matches, retrieval_task
-from vecveil.concepts.concept_file import LARGEST_FILE, read_concept_file
 from vecveil.errors import CalibrationError, InvalidInputError
 from vecveil.io import write_bytes
-from vecveil.records.frontier import FrontierPoint, FrontierRecord
-from vecveil.records.verdict import PART
-from vecveil.report import frontier_lines, write_frontier_html
+from vecveil.privacy.concepts.concept_file import LARGEST_FILE, read_concept_file
 
 CONCEPT = "concept.yaml"
 """Copy of the concept file in the folder, for ``vecveil fit --from``."""

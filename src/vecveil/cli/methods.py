@@ -8,7 +8,7 @@ import click
 
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json
-from vecveil.protector import METHODS, TEXT_METHODS
+from vecveil.privacy.protector import METHODS, TEXT_METHODS
 
 
 @click.command("methods", epilog="\b\nExample:\n  vecveil methods\n")

@@ -16,17 +16,17 @@ from vecveil.cli.fit import not_ready
 from vecveil.cli.output import data_json, doing, note, warn
 from vecveil.cli.releases import Release
 from vecveil.cli.sealed import index_encoder, opened, refuse_other_options
-from vecveil.data import read_table
 from vecveil.errors import InvalidInputError, StoreError
-from vecveil.protector import Protector, load
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.sealing import Sealer
+from vecveil.index import Sealer
+from vecveil.privacy.protector import Protector, load
+from vecveil.privacy.protector.policy import ReleasePolicy
 from vecveil.stores import VectorStore, open_store
 from vecveil.stores.locations import default_state_file, index_place, public_name, short_name
 from vecveil.stores.migrating import Migration, MigrationOptions, SourceCheck, migrate, verify_migration
+from vecveil.texts.tables import read_table
 
 if TYPE_CHECKING:
-    from vecveil.search.filling import Filling
+    from vecveil.stores.filling import Filling
 
 EXAMPLE = """\b
 Examples:
@@ -153,7 +153,7 @@ def command(source: str, dest: str, protector_file: Path | None, **options: Any)
 
 def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, Any]) -> None:
     """Copy the rows of a database or table to the sealed index at ``dest``."""
-    from vecveil.search.filling import fill, fill_from_table
+    from vecveil.stores.filling import fill, fill_from_table
 
     taken = ("seal_key", "encoder", "encoder_options", "drop", "batch", "as_json")
     seal_key, drop, batch = options["seal_key"], options["drop"], options["batch"]

@@ -15,11 +15,11 @@ import click
 from click.core import ParameterSource
 
 from vecveil.cli import VALUES
-from vecveil.data.binary_formats import memory_limit
-from vecveil.data.columns import printed_number
-from vecveil.data.files import INPUT_SUFFIXES
 from vecveil.errors import VecveilError
-from vecveil.randomness.keyed import split_source
+from vecveil.keys import split_source
+from vecveil.texts.tables.binary_formats import memory_limit
+from vecveil.texts.tables.columns import printed_number
+from vecveil.texts.tables.files import INPUT_SUFFIXES
 
 if TYPE_CHECKING:
     _Pair = click.ParamType[tuple[str, Any]]
@@ -393,7 +393,7 @@ def in_options(
         words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
         names[param] = next((option for option, name in itertools.pairwise(words) if f"column {name!r}" in text), param)
     if "method_options" in names:
-        from vecveil.protector import METHODS
+        from vecveil.privacy.protector import METHODS
 
         names = {name: f"--option {name}" for method in METHODS.values() for name in method.options} | names
     if owner not in files and _is_python(owner):

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vecveil.data.writing import check_new_file, not_written
 from vecveil.runtime import printable, stage
+from vecveil.texts.tables.writing import check_new_file, not_written
 
 if TYPE_CHECKING:
-    from vecveil.accounting import Guarantee
     from vecveil.auditing import AuditResult
+    from vecveil.privacy.accounting import Guarantee
 
 
 def as_typed(shown: Mapping[str, str] | None = None) -> str:

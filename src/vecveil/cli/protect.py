@@ -11,18 +11,18 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from vecveil.bulk import MANIFEST, BulkJob, protect_files, verify
-from vecveil.bulk.job import TEXT_ROWS, OpenJob, already_protected, metadata_of, table_protection
-from vecveil.bulk.running import Engine, columns_of, run_here
 from vecveil.cli import options as shared
 from vecveil.cli.output import data_json, note, say_keyed, warn
 from vecveil.cli.releases import Release
 from vecveil.cli.tables import TableOptions, is_protected
-from vecveil.data import protect_table
-from vecveil.data.binary_formats import memory_limit
-from vecveil.data.writing import check_output
 from vecveil.errors import DataFileError, InvalidInputError
-from vecveil.protector import Protector, load
+from vecveil.gateway.bulk import MANIFEST, BulkJob, protect_files, verify
+from vecveil.gateway.bulk.job import TEXT_ROWS, OpenJob, already_protected, metadata_of, table_protection
+from vecveil.gateway.bulk.running import Engine, columns_of, run_here
+from vecveil.privacy.protector import Protector, load
+from vecveil.texts.tables import protect_table
+from vecveil.texts.tables.binary_formats import memory_limit
+from vecveil.texts.tables.writing import check_output
 
 OUTPUT_SUFFIXES = (".parquet", ".pq", ".npy")
 
@@ -347,7 +347,7 @@ def _parts(count: int) -> str:
 
 def _engine(name: str) -> Engine:
     if name == "ray":
-        from vecveil.integrations.ray import run_on_ray
+        from vecveil.gateway.ray import run_on_ray
 
         return run_on_ray
 

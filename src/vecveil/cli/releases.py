@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from vecveil.accounting.ledger import Ledger, LedgerSummary
 from vecveil.cli import options as shared
 from vecveil.cli.output import block, data, data_json, note, number, writing
-from vecveil.data.writing import check_new_file
-from vecveil.randomness import NoiseKey, NoiseKeys
-from vecveil.sealing import KeyStore, Sealer
+from vecveil.index import KeyStore, Sealer
+from vecveil.keys import NoiseKey, NoiseKeys
+from vecveil.privacy.accounting.ledger import Ledger, LedgerSummary
+from vecveil.texts.tables.writing import check_new_file
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,19 @@ from typing import Any
 import click
 
 from vecveil.auditing import AuditResult, audit_store
-from vecveil.auditing.audit import clean_vectors, plaintext_beside
+from vecveil.auditing.auditor import clean_vectors, plaintext_beside
 from vecveil.cli import options as shared
 from vecveil.cli.audit import attack_arguments, attack_options
 from vecveil.cli.output import as_typed, block, data, data_json, note, report_files, write_reports, writing
 from vecveil.cli.tables import TableOptions, load_encoder_named
-from vecveil.concepts import Concept
-from vecveil.data import read_table
-from vecveil.data.columns import missing_column, python_values
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError
 from vecveil.io import write_text
+from vecveil.privacy.concepts import Concept
 from vecveil.stores import open_store
 from vecveil.stores.locations import index_place, short_name
 from vecveil.stores.scanning import PROTECTION_CODES, Scan, ScanFinding, in_order, leaves, scan
+from vecveil.texts.tables import read_table
+from vecveil.texts.tables.columns import missing_column, python_values
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 

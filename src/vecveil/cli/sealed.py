@@ -10,25 +10,24 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from vecveil.bulk.job import Unsealing
-from vecveil.bulk.places import Folder, list_files, open_input
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, doing, note, warn
 from vecveil.cli.releases import Release
-from vecveil.data.files import InputFile
-from vecveil.data.writing import check_output
-from vecveil.encoders import load_encoder
-from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, SealingError, StoreError
+from vecveil.gateway.bulk.job import Unsealing
+from vecveil.gateway.bulk.places import Folder, list_files, open_input
 from vecveil.io import make_folders
-from vecveil.protector import load
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.search.collection import ProtectedCollection
+from vecveil.privacy.protector import load
+from vecveil.privacy.protector.policy import ReleasePolicy
+from vecveil.stores.collection import ProtectedCollection
 from vecveil.stores.locations import index_place, public_name, short_name
+from vecveil.texts.encoders import load_encoder
+from vecveil.texts.encoders.text_encoder import TextEncoder
+from vecveil.texts.tables.files import InputFile
+from vecveil.texts.tables.writing import check_output
 
 if TYPE_CHECKING:
-    from vecveil.sealing import Ranking
-    from vecveil.search import SealedIndex
+    from vecveil.index import Ranking, SealedIndex
 
 # The sealed index is imported where it is used: --help is shown without pyarrow.
 _LISTED = {"=": "in", "!=": "nin"}
@@ -52,7 +51,7 @@ def opened(
         raise click.UsageError("A sealed index (sealed:) needs --seal-key.")
     place = index_place(location)
     assert place is not None
-    from vecveil.search import SealedIndex
+    from vecveil.index import SealedIndex
 
     index = SealedIndex(place, seal_key, encoder=encoder, create=False, name=public_name(location))
     if not new and not index.exists():
@@ -77,7 +76,7 @@ def scan_command(location: str, json_file: Path | None) -> dict[str, Any]:
     """Print what the storage of the index at ``location`` shows; return it."""
     place = index_place(location)
     assert place is not None
-    from vecveil.search.exposure import look
+    from vecveil.index.exposure import look
 
     seen = {"store": short_name(location), **look(place)}
     if str(json_file) != "-":
@@ -470,7 +469,7 @@ def verify_index_command(index: str, seal_key: str, as_json: bool) -> None:
 
     The command fails at a commit or object that is missing, altered or exchanged, and names it. It changes nothing.
     """
-    from vecveil.search.backup import verify
+    from vecveil.index.backup import verify
 
     with opened(index, seal_key) as source:
         found = verify(source)
@@ -509,7 +508,7 @@ def copy_index_command(index: str, dest: str, seal_key: str, as_json: bool) -> N
     DEST is empty, or an older copy to update. Other programs go on reading and writing. The copy is ciphertext: back up
     the key file apart. After an interruption repeat the command.
     """
-    from vecveil.search.backup import copy
+    from vecveil.index.backup import copy
 
     place = index_place(dest)
     if place is None:

@@ -13,13 +13,13 @@ from click.core import ParameterSource
 
 from vecveil.cli import options as shared
 from vecveil.errors import DataFileError
-from vecveil.serving import ServedPolicySettings, ServeSettings, UpstreamSettings
-from vecveil.serving.settings import read_config
+from vecveil.gateway.server import ServedPolicySettings, ServeSettings, UpstreamSettings
+from vecveil.gateway.server.settings import read_config
 
 if TYPE_CHECKING:
     from starlette.routing import Router
 
-    from vecveil.serving import Service
+    from vecveil.gateway.server import Service
     from vecveil.types import Embeddings
 
 _SAMPLES = 4
@@ -115,7 +115,7 @@ def command(config: Path | None, page: bool, page_texts: Path | None, as_json: b
     The model NAME:query marks a query. Logs go to stderr, without texts, vectors or keys; with --json stdout gets
     {"url": ...} when the server listens.
     """
-    from vecveil.serving import run  # needs the extra serve
+    from vecveil.gateway.server import run  # needs the extra serve
 
     def listening(url: str) -> None:
         if as_json:
@@ -136,7 +136,7 @@ def command(config: Path | None, page: bool, page_texts: Path | None, as_json: b
             raise click.UsageError("--page-texts needs the page: leave out --no-page.")
         run(settings, on_listening=listening)
         return
-    from vecveil.serving.preview_page import PAGE_OPEN_PATHS
+    from vecveil.gateway.server.preview_page import PAGE_OPEN_PATHS
 
     run(settings, routers=page_routers(page_texts), open_paths=PAGE_OPEN_PATHS, on_listening=listening)
 
@@ -208,9 +208,9 @@ def page_routers(texts_file: Path | None) -> Callable[[Service], Sequence[Router
     import yaml
 
     from vecveil.auditing.preview import FEWEST_TEXTS, MOST_WORDS, Preview, VectorMemory
-    from vecveil.data import read_texts
-    from vecveil.demo.corpus import CONCEPT_FILE, load_notes
-    from vecveil.serving.preview_page import PageTexts, page_router
+    from vecveil.cli.demo.corpus import CONCEPT_FILE, load_notes
+    from vecveil.gateway.server.preview_page import PageTexts, page_router
+    from vecveil.texts.tables import read_texts
 
     notes = load_notes()
     samples = [note.text for note in notes if note.has_concept][:_SAMPLES]

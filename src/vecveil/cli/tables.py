@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 from scipy.sparse import coo_array
 
+from vecveil.auditing.metrics import ClassificationTask, RetrievalTask, StsTask
+from vecveil.auditing.records.audit_record import EncoderRecord
 from vecveil.cli.output import doing
-from vecveil.concepts import Concept
-from vecveil.concepts.pairs import LEAST_TEXTS
-from vecveil.data import TextRows, read_table, read_texts
-from vecveil.data.binary_formats import MemoryAccount, ParquetSource
-from vecveil.data.columns import row_number
-from vecveil.data.files import find_input
-from vecveil.encoders import TextEncoder, load_encoder
-from vecveil.encoders.text_encoder import SAVED_OPTIONS, load_recorded_encoder, options_for
 from vecveil.errors import DataFileError, VecveilError
-from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask
-from vecveil.records.audit import EncoderRecord
+from vecveil.privacy.concepts import Concept
+from vecveil.privacy.concepts.pairs import LEAST_TEXTS
+from vecveil.texts.encoders import TextEncoder, load_encoder
+from vecveil.texts.encoders.text_encoder import SAVED_OPTIONS, load_recorded_encoder, options_for
+from vecveil.texts.tables import TextRows, read_table, read_texts
+from vecveil.texts.tables.binary_formats import MemoryAccount, ParquetSource
+from vecveil.texts.tables.columns import row_number
+from vecveil.texts.tables.files import find_input
 from vecveil.types import Embeddings
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """The table options of a command; ``vars`` of it are arguments of `vecveil.data.read_table`."""
+    """The table options of a command; ``vars`` of it are arguments of `vecveil.texts.tables.read_table`."""
 
     text_column: str | None = None
     format: str | None = None

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from vecveil.errors import InvalidInputError, StoreError, optional_import
-from vecveil.sealing.blob import SEALED_FIELD, is_blob
+from vecveil.index.blob import SEALED_FIELD, is_blob
 from vecveil.stores.apart import StoreApart
 from vecveil.stores.store import (
     OPENING,

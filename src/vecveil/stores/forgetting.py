@@ -18,16 +18,16 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from vecveil.accounting import Ledger
-from vecveil.encoders.cache import matching_texts
 from vecveil.errors import KeyFileError, StoreError
+from vecveil.index import Sealer
+from vecveil.index.blob import HEADER_BYTES, NONCE_END, SEALED_FIELD, SqliteBlobs, canonical_ids, decoded
 from vecveil.io import expanded
-from vecveil.records.reading import Count, Record
+from vecveil.privacy.accounting import Ledger
 from vecveil.runtime import progress
-from vecveil.sealing import Sealer
-from vecveil.sealing.blob import HEADER_BYTES, NONCE_END, SEALED_FIELD, SqliteBlobs, canonical_ids, decoded
+from vecveil.schema import Count, Record
 from vecveil.stores.scanning import leaves
 from vecveil.stores.store import Batch, VectorStore
+from vecveil.texts.encoders.cache import matching_texts
 from vecveil.validation import check_texts
 from vecveil.version import __version__
 
@@ -174,7 +174,7 @@ def forget(
         blobs: separate store of sealed blobs.
         generations: the numbers by id of a `ProtectedCollection`. They open its blobs, and are raised for ``ids``, so
             that the database cannot return a deleted row.
-        cache: folder of the embedding cache (`vecveil.encoders.cache.default_cache_folder`); its entries are found by
+        cache: folder of the embedding cache (`default_cache_folder`); its entries are found by
             text: the texts of sealed rows, of readable rows where no ``sealer`` is given, and ``texts``.
         ledger: counted and left as it is; see `TOMBSTONES`.
         compact (True): let the database overwrite what it keeps of deleted rows, which may rewrite the collection.

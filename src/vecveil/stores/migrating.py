@@ -18,16 +18,16 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, LedgerCapError, ReleaseError, StoreError
+from vecveil.index import KeyStore, Sealer
+from vecveil.index.blob import SEALED_FIELD, canonical_ids, decoded
+from vecveil.index.keystore import token_fields
+from vecveil.index.sealer import filter_tokens
 from vecveil.io import LockedError, exclusive, expanded, write_bytes
-from vecveil.protector import Protector
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.randomness import NoiseKeys
-from vecveil.records.reading import Count, Record
+from vecveil.keys import NoiseKeys
+from vecveil.privacy.protector import Protector
+from vecveil.privacy.protector.policy import ReleasePolicy
 from vecveil.runtime import progress
-from vecveil.sealing import KeyStore, Sealer
-from vecveil.sealing.blob import SEALED_FIELD, canonical_ids, decoded
-from vecveil.sealing.keystore import token_fields
-from vecveil.sealing.sealer import filter_tokens
+from vecveil.schema import Count, Record
 from vecveil.stores.scanning import (
     OTHERS,
     BadRows,

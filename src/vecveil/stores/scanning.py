@@ -17,12 +17,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.concepts.matching import UNSPACED
-from vecveil.data.columns import is_number_list
+from vecveil.index.blob import SEALED_FIELD, is_blob
+from vecveil.index.keystore import FILTER_PREFIX
 from vecveil.runtime import progress
-from vecveil.sealing.blob import SEALED_FIELD, is_blob
-from vecveil.sealing.keystore import FILTER_PREFIX
 from vecveil.stores.store import PROTECTOR_FIELD, Batch, StoreInfo, VectorStore, like
+from vecveil.texts.folding import UNSPACED
+from vecveil.texts.tables.columns import is_number_list
 from vecveil.validation import check_count
 
 SCHEMA = "vecveil.scan/1"

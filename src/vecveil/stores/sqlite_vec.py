@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from vecveil.errors import StoreError, optional_import
-from vecveil.sealing.blob import empty_log, transaction
+from vecveil.index.blob import empty_log, transaction
 from vecveil.stores.store import (
     LISTED,
     Batch,

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.data.columns import json_value
 from vecveil.errors import InvalidInputError, StoreError, VecveilError, unknown_name, wrong_type
-from vecveil.sealing.blob import SEALED_FIELD
-from vecveil.sealing.keystore import FILTER_PREFIX, check_filter_field
+from vecveil.index.blob import SEALED_FIELD
+from vecveil.index.keystore import FILTER_PREFIX, check_filter_field
+from vecveil.texts.tables.columns import json_value
 from vecveil.validation import check_count, check_embeddings
 
 if TYPE_CHECKING:
-    from vecveil.protector import Protector
+    from vecveil.privacy.protector import Protector
 
 Missing = Literal["raise", "skip"]
 Where = Mapping[str, Sequence[str]]

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from harness.small_attacks import small_audits
-from vecveil.attacks import Attack, KernelAttack, LinearAttack, MLCAttack, MLPAttack
-from vecveil.attacks.networks import PUBLISHED
+from vecveil.auditing.attacks import Attack, KernelAttack, LinearAttack, MLCAttack, MLPAttack
+from vecveil.privacy.networks import PUBLISHED
 
 
 @pytest.fixture(scope="module")

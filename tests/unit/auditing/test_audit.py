@@ -15,14 +15,14 @@ import pytest
 
 import vecveil
 from harness.errors import raises
-from vecveil.attacks import FAMILIES, LinearAttack, text_groups
 from vecveil.auditing import AuditResult
-from vecveil.auditing.audit import check_options
+from vecveil.auditing.attacks import FAMILIES, LinearAttack, text_groups
+from vecveil.auditing.auditor import check_options
 from vecveil.auditing.case import make_case
+from vecveil.auditing.metrics import SimilarityTask
+from vecveil.auditing.records.audit_record import AuditRecord
+from vecveil.auditing.report import render_audit
 from vecveil.errors import DataFileError, InvalidInputError
-from vecveil.metrics import SimilarityTask
-from vecveil.records.audit import AuditRecord
-from vecveil.report import render_audit
 
 pytestmark = pytest.mark.usefixtures("quick_audits")
 DRUGS = ["aspirin", "codeine", "heparin", "insulin", "lithium", "metformin"]

@@ -10,8 +10,8 @@ import pytest
 
 import vecveil
 from unit.auditing.test_audit import CONCEPT, N_DIM, OPTIONS, TopicEncoder, notes
-from vecveil.attacks import FAMILIES, KernelAttack, LabelledVectors, LinearAttack
 from vecveil.auditing import families
+from vecveil.auditing.attacks import FAMILIES, KernelAttack, LabelledVectors, LinearAttack
 from vecveil.auditing.case import Options, Side
 from vecveil.types import Embeddings, Release
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from harness.sample_attacks import attack, clean_of, every_family, figure, settle
+from vecveil.auditing.records.audit_record import FAMILIES, AttackRecord, LintWarning
+from vecveil.auditing.records.verdict import controls, strongest
 from vecveil.auditing.result import framework_findings
-from vecveil.records.audit import FAMILIES, AttackRecord, LintWarning
-from vecveil.records.verdict import controls, strongest
 
 LINT = [LintWarning("plaintext-beside-vectors", "The text lies beside the vectors.")]
 

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 import vecveil
 from harness.errors import raises
 from harness.small_attacks import small_audits
-from vecveil.attacks import MLPAttack
-from vecveil.auditing import frontier as module
-from vecveil.encoders import TextEncoder
-from vecveil.metrics import RetrievalTask
-from vecveil.records import FrontierRecord
-from vecveil.records.frontier import best_of
+from vecveil.auditing import comparison as module
+from vecveil.auditing.attacks import MLPAttack
+from vecveil.auditing.metrics import RetrievalTask
+from vecveil.auditing.records import FrontierRecord
+from vecveil.auditing.records.frontier_record import best_of
+from vecveil.texts.encoders import TextEncoder
 
 DRUGS = ["aspirin", "codeine", "heparin", "insulin", "lithium", "metformin", "naproxen", "warfarin"]
 TOPICS = ["knee", "heart", "sleep", "skin", "travel", "music", "garden", "school"]

@@ -9,8 +9,8 @@ import numpy as np
 
 import vecveil
 from harness.errors import raises
-from vecveil.attacks.attack import normalise_text
 from vecveil.auditing import families
+from vecveil.auditing.attacks.attack import normalise_text
 from vecveil.auditing.case import Case, Options, Side, make_case
 
 DRUGS = ["Aspirin", "codeine", "heparin", "insulin", "lithium"]
@@ -125,7 +125,7 @@ def test_without_an_encoder_or_clean_vectors_the_attack_is_left_out() -> None:
 
 
 def test_labels_of_positions_find_nothing_in_a_corpus() -> None:
-    def detect(texts: Sequence[str]) -> list[list[vecveil.concepts.Span]]:
+    def detect(texts: Sequence[str]) -> list[list[vecveil.privacy.concepts.Span]]:
         raise vecveil.errors.InvalidInputError("spans belong to the audited texts")
 
     case = _case(Encoder(), ["Lithium again"], detect=detect)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unit.attacks.planted import planted
-from vecveil.attacks import AttackResult, LinearAttack
+from unit.auditing.attacks.planted import planted
+from vecveil.auditing.attacks import AttackResult, LinearAttack
 from vecveil.auditing.case import Options, Side
 from vecveil.auditing.jobs import Job, WorkFolder, attack_job, run_jobs
 from vecveil.errors import InvalidInputError
@@ -105,7 +105,7 @@ def test_ctrl_c_keeps_what_has_finished_and_the_next_run_goes_on(tmp_path: Path)
 
 
 def test_several_at_once_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vecveil.attacks import MLPAttack
+    from vecveil.auditing.attacks import MLPAttack
 
     def values(threads: int) -> list[float]:
         monkeypatch.setattr("vecveil.auditing.jobs.thread_count", lambda: threads)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from vecveil.attacks import FurtherVectors, LabelledVectors
+from vecveil.auditing.attacks import FurtherVectors, LabelledVectors
+from vecveil.auditing.records.audit_record import LearningPoint
 from vecveil.auditing.result import forecast
-from vecveil.records.audit import LearningPoint
 
 
 def _curve(*values: float, half: float = 0.02) -> list[LearningPoint]:

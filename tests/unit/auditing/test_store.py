@@ -10,8 +10,8 @@ import pytest
 import vecveil
 from harness.errors import raises
 from unit.auditing.test_audit import CONCEPT, DRUGS, OPTIONS, TopicEncoder, notes
-from vecveil.auditing.audit import clean_vectors, plaintext_beside
-from vecveil.report import render_audit
+from vecveil.auditing.auditor import clean_vectors, plaintext_beside
+from vecveil.auditing.report import render_audit
 
 pytestmark = pytest.mark.usefixtures("quick_audits")
 TEXTS = notes(600, 2)

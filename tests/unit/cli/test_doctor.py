@@ -133,7 +133,7 @@ def test_no_secret_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_kernel_in_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vecveil.randomness.kernel._compiled", None)
+    monkeypatch.setattr("vecveil.privacy.randomness.kernel._compiled", None)
     monkeypatch.setenv("VECVEIL_KERNEL", "numpy")
     assert doctor.kernel() == {"form": "numpy", "why": "VECVEIL_KERNEL=numpy"}
     assert "NumPy, slower: VECVEIL_KERNEL=numpy" in run("doctor").out

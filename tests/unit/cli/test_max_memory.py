@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.command_line import run
-from vecveil.data.binary_formats import memory_limit
+from vecveil.texts.tables.binary_formats import memory_limit
 
 
 @pytest.fixture

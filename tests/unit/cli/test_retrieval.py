@@ -13,7 +13,7 @@ import pytest
 import pytrec_eval
 
 from vecveil.cli.tables import retrieval_task
-from vecveil.metrics.sealed_search import SealedSearchTask
+from vecveil.privacy.utility.sealed_search import SealedSearchTask
 
 
 class Numbered:

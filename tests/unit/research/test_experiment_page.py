@@ -11,7 +11,7 @@ import pytest
 from harness.sample_experiment import EXPERIMENTS, HOSTILE, number, sample_experiment
 from research.charts import across, scale_ticks
 from research.report import experiment_to_html
-from unit.report.test_frontier_page import FORBIDDEN, Reader
+from unit.auditing.report.test_frontier_page import FORBIDDEN, Reader
 
 
 @pytest.mark.parametrize("variant", EXPERIMENTS)

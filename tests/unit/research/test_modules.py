@@ -10,9 +10,9 @@ from harness.documents import ROOT, blocks, section
 from harness.errors import raises
 from harness.experiment_data import checkout_environment
 from research import summarise
-from vecveil.attacks import LinearAttack, register_attack
+from vecveil.auditing.attacks import LinearAttack, register_attack
 from vecveil.errors import DataFileError
-from vecveil.protector import METHODS, register_method
+from vecveil.privacy.protector import METHODS, register_method
 
 SPEC = """
 experiment: frontier

@@ -64,7 +64,7 @@ def test_a_mask_is_learnt_once_for_all_scales(
 ) -> None:
     options = {"epochs": 2, "stability_seeds": 1}
     low = defend(bench, material, "sparse", parse_scale("effective 10"), **options)
-    import vecveil.sensitivity.hard_concrete as learning
+    import vecveil.privacy.sensitivity.hard_concrete as learning
 
     monkeypatch.setattr(learning, "fit_hard_concrete_mask", None)  # calling it would raise
     high = defend(bench, material, "sparse", parse_scale("literal 10"), **options)

@@ -11,7 +11,7 @@ from harness.experiment_data import TERMS, write_jsonl
 from research.problems import make_problem, read_corpus, read_terms
 from research.specification import ConceptSpec, ProblemSpec
 from research.tasks import read_task, task_texts
-from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask
+from vecveil.auditing.metrics import ClassificationTask, RetrievalTask, StsTask
 
 LISTED = ConceptSpec(terms_file="concepts/sts_terms.json")
 

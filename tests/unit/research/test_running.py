@@ -364,7 +364,7 @@ def test_another_encoder_in_the_same_folder_is_measured_again(
     spec: Path, data: Path, encoder: Path, tmp_path: Path
 ) -> None:
     from harness.experiment_data import sentences
-    from vecveil.encoders.lsa import LsaEncoder
+    from vecveil.texts.encoders.lsa import LsaEncoder
 
     own = tmp_path / "own"
     shutil.copytree(encoder, own)

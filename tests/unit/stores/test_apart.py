@@ -20,8 +20,8 @@ import vecveil
 from harness.command_line import CANARY
 from harness.errors import raises
 from vecveil.errors import MissingDependencyError, StoreError
-from vecveil.protector import EncoderInfo, open_policy
-from vecveil.protector.policy import ReleasePolicy
+from vecveil.privacy.protector import EncoderInfo, open_policy
+from vecveil.privacy.protector.policy import ReleasePolicy
 from vecveil.stores import Batch, open_store
 from vecveil.stores.apart import StoreApart, _error
 from vecveil.stores.chroma import ChromaStore

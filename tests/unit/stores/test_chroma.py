@@ -16,9 +16,9 @@ import vecveil
 from harness.errors import raises
 from harness.store_factories import chroma_server
 from vecveil.errors import StoreError
-from vecveil.randomness import NoiseKeys
-from vecveil.search.collection import ProtectedCollection
+from vecveil.keys import NoiseKeys
 from vecveil.stores import Batch, open_store
+from vecveil.stores.collection import ProtectedCollection
 from vecveil.stores.locations import in_this_process
 from vecveil.stores.scanning import scan
 from vecveil.stores.store import PROTECTOR_FIELD

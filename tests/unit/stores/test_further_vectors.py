@@ -12,8 +12,8 @@ import pytest
 from harness.errors import raises
 from harness.postgres import fresh_database
 from vecveil import Protector
-from vecveil.mechanisms import Laplace
-from vecveil.protector.policy import ReleasePolicy
+from vecveil.privacy.mechanisms import Laplace
+from vecveil.privacy.protector.policy import ReleasePolicy
 from vecveil.stores import Batch, open_store
 from vecveil.stores.locations import in_this_process
 from vecveil.stores.migrating import Migration, MigrationOptions, SourceCheck, migrate

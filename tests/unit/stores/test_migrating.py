@@ -20,10 +20,10 @@ import vecveil
 from harness.command_line import CANARY, SECRET, environment
 from harness.errors import raises
 from harness.folder_store import FolderStore, filled
-from vecveil.accounting import Ledger
 from vecveil.errors import StoreError
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.sealing.blob import SEALED_FIELD
+from vecveil.index.blob import SEALED_FIELD
+from vecveil.privacy.accounting import Ledger
+from vecveil.privacy.protector.policy import ReleasePolicy
 from vecveil.stores import Batch
 from vecveil.stores.migrating import (
     Migration,

@@ -11,9 +11,9 @@ import pytest
 from pymilvus import MilvusClient
 
 from harness.errors import raises
-from vecveil.mechanisms import Laplace
-from vecveil.protector import Protector
-from vecveil.protector.policy import ReleasePolicy
+from vecveil.privacy.mechanisms import Laplace
+from vecveil.privacy.protector import Protector
+from vecveil.privacy.protector.policy import ReleasePolicy
 from vecveil.stores import Batch, open_store
 from vecveil.stores.migrating import migrate
 from vecveil.stores.milvus import MilvusStore, _literal

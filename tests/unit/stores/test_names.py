@@ -9,7 +9,7 @@ import pytest
 
 import vecveil
 from harness.errors import raises
-from vecveil.mechanisms import Laplace
+from vecveil.privacy.mechanisms import Laplace
 from vecveil.stores import open_store
 from vecveil.stores.locations import default_state_file, is_local, public_name, short_name
 from vecveil.stores.scanning import scan

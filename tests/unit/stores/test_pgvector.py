@@ -24,8 +24,8 @@ from harness.faults import clean_rows_in
 from harness.postgres import fresh_database, server, start_again, stop_at_once
 from vecveil import Protector
 from vecveil.errors import StoreError
-from vecveil.mechanisms import Laplace
-from vecveil.protector.policy import ReleasePolicy
+from vecveil.privacy.mechanisms import Laplace
+from vecveil.privacy.protector.policy import ReleasePolicy
 from vecveil.stores import Batch, open_store
 from vecveil.stores.migrating import MigrationOptions, migrate
 from vecveil.stores.pgvector import PgvectorStore, TableRow

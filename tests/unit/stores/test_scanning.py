@@ -23,7 +23,7 @@ from harness.command_line import CANARY, SECRET
 from harness.errors import raises
 from harness.folder_store import FolderStore, filled
 from vecveil.errors import StoreError
-from vecveil.sealing.blob import SEALED_FIELD
+from vecveil.index.blob import SEALED_FIELD
 from vecveil.stores import Batch
 from vecveil.stores.scanning import (
     OTHERS,

@@ -19,7 +19,7 @@ from research.catalogue import experiment_named
 from research.catalogue.attacks import AttackModelsSpec, attack_findings
 from research.decoders import DecoderSpec, base_decoder, copied, make_attack, only_one, published_in, trained_as
 from research.experiment import Cell, Records
-from vecveil.attacks.reconstruction.t5 import PublishedCheckpoint
+from vecveil.auditing.attacks.reconstruction.t5 import PublishedCheckpoint
 from vecveil.errors import DataFileError
 
 SPEC = """
@@ -173,8 +173,8 @@ def test_published_weights_are_gone_on_from(tmp_path: Path) -> None:
 def test_a_base_that_was_stopped_comes_to_the_same_decoder(
     place: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from vecveil.attacks import training as fitting
-    from vecveil.attacks.reconstruction import decoder as plans
+    from vecveil.auditing.attacks.reconstruction import decoder as plans
+    from vecveil.privacy import training as fitting
 
     short = TINY["geia"].replace("epochs: 6", "epochs: 2", 1).replace("500", "120")
     path = described(place, tmp_path, decoders=f"geia: {short}")

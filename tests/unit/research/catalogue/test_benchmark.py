@@ -14,7 +14,7 @@ from harness.errors import raises
 from harness.experiment_data import summary_of
 from research import run
 from research.catalogue.benchmark import file_checksum, strength_for, submitted_module
-from vecveil.metrics import StsTask
+from vecveil.auditing.metrics import StsTask
 
 TEMPLATE = ROOT / "research" / "submissions" / "isotropic.py"
 SPEC = """

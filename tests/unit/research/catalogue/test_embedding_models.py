@@ -14,7 +14,7 @@ from harness.experiment_data import summary_of
 from research import load_spec, run
 from research.catalogue import experiment_named
 from research.experiment import Records
-from vecveil.encoders import LsaEncoder
+from vecveil.texts.encoders import LsaEncoder
 
 SPEC = """
 experiment: encoders

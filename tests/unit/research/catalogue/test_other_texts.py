@@ -12,7 +12,7 @@ from harness.experiment_data import TERMS, measured
 from research.catalogue.other_texts import listed_words
 from research.problems import Problem
 from research.specification import ConceptSpec, ProblemSpec
-from vecveil.concepts import Concept
+from vecveil.privacy.concepts import Concept
 
 SPEC = """
 experiment: other-texts

@@ -13,7 +13,7 @@ from research.catalogue import sealed_search
 from research.catalogue.sealed_search import Collection, _closest
 from research.datasets.kinds import RetrievalSet
 from research.judging import Measured
-from vecveil.metrics.utility import ndcg_of_scores
+from vecveil.privacy.utility.tasks import ndcg_of_scores
 
 SPEC = """
 experiment: sealed-search

@@ -20,8 +20,8 @@ from research.catalogue.sensitivity import (
     share_below,
     without_other_words,
 )
-from vecveil.concepts import Concept
-from vecveil.sensitivity.closed_forms import difference_sensitivity
+from vecveil.privacy.concepts import Concept
+from vecveil.privacy.sensitivity.closed_forms import difference_sensitivity
 
 N = 120
 SENSITIVE = np.arange(12)  # the planted dimensions

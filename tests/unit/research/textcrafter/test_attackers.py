@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from research.textcrafter import cells, data, defences
-from vecveil.concepts import Concept
+from vecveil.privacy.concepts import Concept
 
 pytest.importorskip("sklearn")
 pytest.importorskip("torch")

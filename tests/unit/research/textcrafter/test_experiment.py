@@ -19,8 +19,8 @@ from research.textcrafter.defences import DEFENCES
 from research.textcrafter.specification import PiiSpec, TextCrafterSpec
 from research.textcrafter.summary import SWEPT
 from unit.research.textcrafter.files import PROBLEMS, json_lines, parquet, pii, write_data
-from vecveil.encoders.lsa import LsaEncoder
 from vecveil.errors import InvalidInputError
+from vecveil.texts.encoders.lsa import LsaEncoder
 
 SPEC = TextCrafterSpec(experiment="textcrafter", problems=PROBLEMS, seeds=2)
 OWN = TextCrafterSets()

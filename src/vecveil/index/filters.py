@@ -1,0 +1,321 @@
+"""Filters over metadata: ``{"year": {"gte": 2024}, "tenant": ["a", "b"]}``, or an expression of pyarrow.compute.
+
+Operators may begin with a dollar sign, as in the filters of many databases and of LangChain's stores; ``$and``, ``$or``
+and ``$not`` join such mappings. Times, decimals and UUIDs are compared as the texts that metadata has for them.
+"""
+
+from __future__ import annotations
+
+import json
+import operator as operators
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.errors import InvalidInputError, optional_import
+from vecveil.texts.folding import without_surrogates
+from vecveil.texts.tables.columns import filter_value
+
+with optional_import("A sealed index", "pyarrow", "index"):
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+Mask = npt.NDArray[np.bool_]
+Where = Mapping[str, Any] | Any
+_ORDERS: dict[str, tuple[Any, Callable[..., Any]]] = {  # for texts, for numbers
+    "gt": (pc.greater, operators.gt),
+    "gte": (pc.greater_equal, operators.ge),
+    "lt": (pc.less, operators.lt),
+    "lte": (pc.less_equal, operators.le),
+}
+_ABSENT = re.compile(r"No match for FieldRef\.Name\((.*)\) in ", re.DOTALL)
+_KINDS = ("text", "number", "truth")
+_WITHIN = {"contains": False, "icontains": True}  # operator: without regard to case
+_OPERATORS = ("eq", "ne", *_ORDERS, "in", "nin", "exists", *_WITHIN)
+_JOINS = ("$and", "$or", "$not")
+_DEEPEST = 64
+# Large, and never compared with: what LlamaIndex and the adapter of Haystack keep of an item.
+_STORED_ONLY = ("_node_content", "_haystack_document")
+
+
+def check_where(where: Where, owner: str, depth: int = 0) -> None:
+    """Raise for a filter that `MetadataTable.mask` cannot evaluate; ``depth`` counts the joins around it."""
+    if isinstance(where, pc.Expression):
+        return
+    if not isinstance(where, Mapping) or not all(isinstance(name, str) for name in where):
+        raise InvalidInputError(
+            f"{owner}: `where` is a mapping of metadata fields to conditions, or a pyarrow.compute expression.",
+            code="E-INPUT-TYPE",
+            param="where",
+        )
+    for name, condition in where.items():
+        if name in _JOINS:
+            if depth == _DEEPEST:
+                raise _refused(owner, f"Conditions are joined at most {_DEEPEST} deep.")
+            for part in _parts(condition):
+                if not isinstance(part, Mapping):
+                    raise _refused(owner, f"{name!r} takes a list of mappings.")
+                check_where(part, owner, depth + 1)
+            continue
+        if name.startswith("$"):
+            raise _refused(owner, f"Unknown operator {name!r}. Known: {', '.join(_JOINS)}.")
+        for operator, operand in _conditions(condition):
+            if operator not in _OPERATORS:
+                raise _refused(owner, f"Unknown operator {operator!r} for {name!r}. Known: {', '.join(_OPERATORS)}.")
+            listed = operand if operator in ("in", "nin") else [operand]
+            if operator in ("in", "nin") and (isinstance(operand, str) or not isinstance(operand, Sequence)):
+                raise _refused(owner, f"The operator {operator!r} of {name!r} takes a list.")
+            if operator == "exists" and not isinstance(operand, bool):
+                raise _refused(owner, f"The operator 'exists' of {name!r} takes True or False.")
+            if operator in _WITHIN and not isinstance(operand, str):
+                raise _refused(owner, f"The operator {operator!r} of {name!r} takes a text.")
+            if operator in _ORDERS and (isinstance(operand, bool) or not isinstance(operand, str | int | float)):
+                raise _refused(owner, f"The operator {operator!r} of {name!r} takes a number, a text or a time.")
+            if any(not _is_value(value) for value in listed):
+                raise _refused(
+                    owner,
+                    f"A condition on {name!r} compares with texts without half a surrogate pair, "
+                    "finite numbers of Python, times, True and False.",
+                )
+
+
+class MetadataTable:
+    """The metadata of a segment, in columns by field and type.
+
+    A list in the metadata matches by each of its values. A field of an object within is named ``outer.inner``.
+
+    Args:
+        rows: JSON texts, an iterable of Arrow arrays.
+        count: number of rows.
+    """
+
+    def __init__(self, rows: Iterable[Any], count: int) -> None:
+        self._count = count
+        self._lists: set[str] = set()
+        places: dict[tuple[str, str], list[int]] = {}
+        values: dict[tuple[str, str], list[Any]] = {}
+        row = 0
+        for texts in rows:
+            for text in texts.to_pylist():
+                for name, value in metadata_fields(json.loads(text)) if text not in ("null", "{}") else ():
+                    if isinstance(value, list):
+                        self._lists.add(name)
+                    for item in value if isinstance(value, list) else [value]:
+                        key = name, _kind(item)
+                        places.setdefault(key, []).append(row)
+                        values.setdefault(key, []).append(item)
+                row += 1
+        # A value that no condition compares with, such as an object, only exists.
+        self._columns: dict[tuple[str, str], tuple[npt.NDArray[np.int32], Any]] = {
+            key: (np.array(at, np.int32), _array(key[1], values[key]) if key[1] in _KINDS else None)
+            for key, at in places.items()
+            if key[1] != "none"
+        }
+        self._whole: Any = None
+
+    def mask(self, where: Where) -> Mask:
+        """Return which rows match. A comparison is true for values of one type only: 1 and "1" differ.
+
+        Numbers are compared exactly, as Python compares them. An expression sees a field with lists as a column of
+        lists, and one of several types, or of numbers that neither int64 nor float64 holds, as texts.
+        """
+        if isinstance(where, pc.Expression):
+            return self._expression(where)
+        mask = np.ones(self._count, np.bool_)
+        for name, condition in where.items():
+            if name in _JOINS:
+                masks = np.array([self.mask(part) for part in _parts(condition)]).reshape(-1, self._count)
+                joined = masks.any(axis=0) if name == "$or" else masks.all(axis=0)
+                mask &= ~joined if name == "$not" else joined
+                continue
+            for operator, operand in _conditions(condition):
+                mask &= self._condition(name, operator, operand)
+        return mask
+
+    def fields(self, mask: Mask) -> set[str]:
+        """Return the fields that have a value in a row of ``mask``."""
+        return {name for (name, _), (rows, _values) in self._columns.items() if mask[rows].any()}
+
+    def _condition(self, name: str, operator: str, operand: Any) -> Mask:
+        if operator == "exists":
+            return self._exists(name) if operand else ~self._exists(name)
+        if operator in ("ne", "nin"):
+            return ~self._condition(name, "in", [operand] if operator == "ne" else operand)
+        if operator in ("eq", "in"):
+            return self._among(name, [operand] if operator == "eq" else operand)
+        mask = np.zeros(self._count, np.bool_)
+        if (key := (name, _kind(operand))) in self._columns:
+            rows, column = self._columns[key]
+            if operator in _WITHIN:
+                matching = pc.match_substring(column, operand, ignore_case=_WITHIN[operator]).to_numpy(False)
+            elif key[1] == "text":
+                matching = _ORDERS[operator][0](column, operand).to_numpy(False)
+            elif (exact := _held(column.dtype, operand)) is not None:
+                matching = _ORDERS[operator][1](column, exact)
+            else:
+                matching = _ORDERS[operator][1](column.astype(object), operand).astype(np.bool_)
+            mask[rows[matching]] = True
+        return mask
+
+    def _among(self, name: str, values: Iterable[Any]) -> Mask:
+        """Return the rows with one of ``values``; None stands for a row without the field."""
+        by_kind: dict[str, list[Any]] = {}
+        for value in values:
+            by_kind.setdefault(_kind(value), []).append(value)
+        mask = ~self._exists(name) if "none" in by_kind else np.zeros(self._count, np.bool_)
+        for kind, some in by_kind.items():
+            if kind not in _KINDS or (name, kind) not in self._columns:
+                continue
+            rows, column = self._columns[name, kind]
+            if kind == "text":
+                matching = pc.is_in(column, pa.array(some, pa.string())).to_numpy(False)
+            elif column.dtype.kind == "O":  # by hash, which is equal for equal numbers of Python
+                matching = np.fromiter(map(set(some).__contains__, column), np.bool_, len(column))
+            else:
+                held = [exact for value in some if (exact := _held(column.dtype, value)) is not None]
+                matching = np.isin(column, np.array(held, column.dtype))
+            mask[rows[matching]] = True
+        return mask
+
+    def _exists(self, name: str) -> Mask:
+        mask = np.zeros(self._count, np.bool_)
+        for (field, _), (rows, _values) in self._columns.items():
+            if field == name:
+                mask[rows] = True
+        return mask
+
+    def _expression(self, where: Any) -> Mask:
+        if self._whole is None:
+            columns: dict[str, list[list[Any]]] = {}
+            for (name, kind), (rows, column) in self._columns.items():
+                if kind in _KINDS:
+                    values = columns.setdefault(name, [[] for _ in range(self._count)])
+                    for row, value in zip(rows.tolist(), column.tolist(), strict=True):
+                        values[row].append(value)
+            natural = {name: self._natural(name, values) for name, values in columns.items()}
+            self._whole = pa.table(natural or {"": pa.nulls(self._count)})  # without a column there are no rows
+        try:
+            try:
+                return _evaluated(self._whole, self._count, where, pa.null())
+            except (pa.ArrowTypeError, pa.ArrowNotImplementedError):  # functions of texts take no nulls
+                return _evaluated(self._whole, self._count, where, pa.string())
+        except pa.ArrowException as error:
+            raise InvalidInputError(
+                "`where`: pyarrow cannot evaluate this expression over the metadata. Compare a field with values of "
+                "its own type. A mapping, as in {'tags': 'a'}, also compares the values of lists, and numbers exactly.",
+                param="where",
+            ) from error
+
+    def _natural(self, name: str, rows: list[list[Any]]) -> Any:
+        """Return a field as a column for expressions."""
+        # Two fields may have one name, as {"a.b": 1, "a": {"b": 2}} has.
+        several = name in self._lists or any(len(values) > 1 for values in rows)
+
+        def column(cells: list[list[Any]]) -> Any:
+            return pa.array([(cell if several else cell[0]) if cell else None for cell in cells])
+
+        try:
+            return column(rows)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            return column([list(map(str, values)) for values in rows])
+
+
+def compared_fields(where: Where) -> set[str]:
+    """Return the fields whose values ``where`` compares; ``exists`` may ask for a field that no row has."""
+    names: set[str] = set()
+    if not isinstance(where, pc.Expression):
+        for name, condition in where.items():
+            if name in _JOINS:
+                names.update(*map(compared_fields, _parts(condition)))
+            elif any(operator != "exists" for operator, _ in _conditions(condition)):
+                names.add(name)
+        return names
+    while True:  # an expression does not list its fields: evaluating it names one that the table lacks
+        try:
+            ds.dataset(pa.table({name: pa.nulls(0) for name in names})).to_table(filter=where)
+        except pa.ArrowException as error:
+            if (unknown := _ABSENT.search(str(error))) is not None and unknown[1] not in names:
+                names.add(unknown[1])
+                continue
+        return names
+
+
+def _evaluated(table: Any, rows: int, where: Any, absent: Any) -> Mask:
+    """Return which rows match. Fields that no row has are nulls of the type ``absent``."""
+    try:
+        column = ds.dataset(table).to_table(columns={"matches": where})["matches"]
+        return np.asarray(column.fill_null(False).to_numpy(), np.bool_)
+    except pa.ArrowInvalid as error:
+        unknown = _ABSENT.search(str(error))
+        if unknown is None or unknown[1] in table.column_names:
+            raise
+    return _evaluated(table.append_column(unknown[1], pa.nulls(rows, absent)), rows, where, absent)
+
+
+def metadata_fields(record: Mapping[str, Any], outer: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a row and of the objects within, with their values."""
+    for name, value in record.items():
+        if name not in _STORED_ONLY:
+            yield outer + name, value
+            if isinstance(value, dict):
+                yield from metadata_fields(value, f"{outer}{name}.")
+
+
+def _parts(condition: Any) -> Sequence[Any]:
+    return condition if isinstance(condition, list | tuple) else [condition]
+
+
+def _conditions(condition: Any) -> list[tuple[str, Any]]:
+    if isinstance(condition, Mapping):
+        return [(str(operator).removeprefix("$"), filter_value(operand)) for operator, operand in condition.items()]
+    if isinstance(condition, list | tuple | set | frozenset):
+        return [("in", filter_value(list(condition)))]
+    return [("eq", filter_value(condition))]
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "truth"
+    if isinstance(value, int | float):
+        return "number"
+    return "text" if isinstance(value, str) else "none" if value is None else "other"
+
+
+def _is_value(value: Any) -> bool:
+    kind = _kind(value)
+    if kind == "text":
+        return bool(without_surrogates(value) == value)
+    return kind in ("none", "truth") or (kind == "number" and abs(value) <= sys.float_info.max)
+
+
+def _array(kind: str, values: list[Any]) -> Any:
+    """Return texts in Arrow, others in NumPy: numbers as objects if int64 or float64 would change one."""
+    if kind == "text":
+        return pa.array(values, pa.string())
+    dtype = np.bool_ if kind == "truth" else np.float64 if float in set(map(type, values)) else np.int64
+    with suppress(OverflowError):
+        array = np.array(values, dtype)
+        if array.tolist() == values:
+            return array
+    return np.array(values, object)
+
+
+def _held(dtype: np.dtype[Any], value: float) -> Any:
+    """Return ``value`` as a number of ``dtype``, or None if that would change it."""
+    if dtype.kind == "O":
+        return value
+    with suppress(OverflowError):
+        exact = dtype.type(value)
+        if exact.item() == value:
+            return exact
+    return None
+
+
+def _refused(owner: str, sentence: str) -> InvalidInputError:
+    return InvalidInputError(f"{owner}: {sentence}", param="where")

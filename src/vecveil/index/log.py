@@ -1,0 +1,884 @@
+"""Read and write a sealed index: follow its chain of commits, load what is live, append, and rewrite segments.
+
+`vecveil.index.chain` has the rules. A writer first writes objects under random names. It then creates the commit that
+adds them, if its number is free; otherwise it reads the commit of that number and continues from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypedDict
+
+import numpy as np
+import pyarrow as pa
+
+from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, SealingError, StoreError
+from vecveil.index.chain import (
+    INDEX_JSON,
+    MOST_BYTES,
+    Chain,
+    Kind,
+    Mark,
+    StoredObject,
+    check_mark,
+    commit_name,
+    encoder_tag,
+    header_of,
+    opened,
+)
+from vecveil.index.heads import Head, HeadMemory
+from vecveil.index.keystore import KeyStore
+from vecveil.index.segments import (
+    DELETED,
+    LIVE,
+    NO_ROWS,
+    DataKeys,
+    IndexKeys,
+    KeySource,
+    RetiredKeyError,
+    Segment,
+    SegmentWriter,
+    Sizes,
+    closed,
+    schema,
+)
+from vecveil.index.state import NewVectors, Snapshot, check_texts_there, hashes_of, load
+from vecveil.index.storage import Storage
+from vecveil.runtime import progress
+from vecveil.texts.encoders.text_encoder import TextEncoder
+from vecveil.validation import check_positive
+
+RETAIN = 86_400.0  # seconds that a replaced object stays, for backups and readers that began before
+_OWNER = "SealedIndex"
+_NUMBER = re.compile(r"commits/([0-9]{10})")
+SEGMENT = re.compile(r"segments/[0-9a-f]{32}")
+_MOST_APPENDS = 64  # small appends before `append` compacts
+_SEGMENT_ROWS, _SEGMENT_BYTES = 2**18, 2**28
+_PART_BYTES = 2**30  # of a column of texts in an append; Arrow counts them in 32 bits
+_MOST_VOIDS = 4096  # names that one commit declares void
+_ROUNDS = 100  # of a rewrite, while others write
+_CHUNK = 2048  # texts that are encoded between two objects of a re-encoding
+_PATIENCE = 10.0  # seconds for which other threads answer from the earlier state while one loads a newer one
+
+
+class StorageOptions(TypedDict, total=False):
+    """The arguments of `SealedIndex` that concern its storage."""
+
+    max_staleness: float
+    trusted_state: str | os.PathLike[str] | None
+    cache: str | os.PathLike[str] | None
+    storage_options: Mapping[str, Any] | None
+    exclusive: bool
+
+
+class SegmentLog:
+    """One process's view of the chain of an index; `SealedIndex` documents the arguments.
+
+    Attributes:
+        keys: keys of the index, or None before it exists.
+        chain: last state read, or None.
+        snapshot: loaded rows, or None.
+        encoder: encoder of the texts, or None.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        source: KeySource,
+        *,
+        precision: str,
+        encoder: TextEncoder | None,
+        max_staleness: float = 2.0,
+        trusted_state: str | os.PathLike[str] | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        exclusive: bool = False,
+    ) -> None:
+        self.location, self.storage, self.encoder = location, Storage(location, storage_options, cache), encoder
+        self._source, self._precision = source, precision
+        self.memory = HeadMemory(trusted_state, source.file, self.storage.place)
+        self._staleness = check_positive(max_staleness, owner=_OWNER, param="max_staleness", allow_zero=True)
+        self.keys: IndexKeys | None = None
+        self.chain: Chain | None = None
+        self.snapshot: Snapshot | None = None
+        self._mark: Mark  # set with `keys`
+        self._epoch: int | None = None  # of the vectors that this process has worked with
+        self._conditional = True if exclusive else None  # None before the storage was probed
+        self._vectors = True  # whether segments are loaded with their vectors
+        self._checked = -math.inf  # time of the last look at the storage
+        self._closed = False
+        self._make_locks()
+        self.exists()
+
+    def close(self) -> None:
+        """Close the files and drop what is in memory."""
+        with self._changing, self._loading:
+            self._closed = True
+            for part in self.snapshot.parts.values() if self.snapshot else ():
+                part.segment.close()
+            self.snapshot = None
+
+    def _make_locks(self) -> None:
+        self._changing = threading.RLock()  # one thread writes
+        self._loading = threading.RLock()  # one thread changes `chain` and `snapshot`; taken after the other
+
+    def after_fork(self) -> None:
+        """Replace the locks: a thread of the parent process may have held them."""
+        self._make_locks()
+        for part in self.snapshot.parts.values() if self.snapshot else ():
+            part.segment.unlock()
+            part.scan.unlock()
+
+    def check_open(self) -> None:
+        """Raise `StoreError` if `close` was called."""
+        if self._closed:
+            raise closed(self.location)
+
+    # The chain --------------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Return whether there is an index, and open its keys."""
+        self.check_open()
+        if self.keys is None:
+            known = self.memory.read()
+            try:
+                mark = check_mark(self.storage.read(INDEX_JSON, 4096), self.location)
+            except FileNotFoundError:
+                if known is not None:
+                    raise self.memory.lost("is gone: index.json is missing, and an index was there") from None
+                if any(map(_NUMBER.fullmatch, self.storage.list("commits"))):
+                    raise incomplete(self.location, INDEX_JSON) from None
+                return False
+            self.memory.check(known, Chain.first(mark))
+            self.keys, self._mark = self._source.of(mark.uuid, self.location), mark
+        return True
+
+    def existing(self) -> IndexKeys:
+        """Return the keys of the index; raise `StoreError` if there is none."""
+        if not self.exists() or self.keys is None:
+            raise StoreError(
+                f"No sealed index at {self.location}. Create one with add, or check the path.", code="E-INDEX-MISSING"
+            )
+        return self.keys
+
+    def check_reads(self) -> None:
+        """Raise `KeyFileError` in a process that cannot unwrap keys."""
+        if not self.existing().reads:
+            raise KeyFileError(
+                f"{_OWNER}: the key provider wraps keys and does not unwrap them: this process adds and deletes rows, "
+                "and does nothing else.",
+                code="E-SEAL-OPEN",
+                param="key",
+            )
+
+    def made(self) -> IndexKeys:
+        """Return the keys of the index; make the index if there is none."""
+        if not self.exists():
+            keys = self._source.new()
+            mark = Mark.new(keys)
+            try:
+                self.storage.create(INDEX_JSON, mark.encode())
+                self.keys, self._mark = keys, mark
+            except FileExistsError:
+                self._source.discard(keys)
+        return self.existing()
+
+    def state(self) -> Chain | None:
+        """Return the state of an index that may not be loaded, with a compatible encoder; None for a new index."""
+        if self.chain is None and self.exists():
+            self._check_encoder(self.advance())
+        return self.chain
+
+    @property
+    def precision(self) -> str:
+        """Precision of the vectors: the index's, once it has any."""
+        return (self.chain.precision if self.chain else None) or self._precision
+
+    def advance(self) -> Chain:
+        """Follow the chain to its head.
+
+        Raises:
+            StoreError: a commit does not follow, is missing, or is older than what this machine has seen.
+        """
+        with self._loading:
+            keys, known = self.existing(), self.memory.read()
+            reading = keys if keys.reads else None
+            chain, ahead = self._start(known, reading) if self.chain is None else (self.chain, {})
+            number = chain.number
+            self.memory.check(known, chain)
+            while (content := ahead.pop(chain.number + 1, None) or self.content(chain.number + 1)) is not None:
+                chain = chain.follow(content, reading)
+                self.memory.check(known, chain)
+            self.memory.check(known, chain, at_head=True)
+            if chain is self.chain and not self.storage.has(commit_name(number)):
+                raise self.memory.lost(f"was rolled back, or is not mounted: {commit_name(number)} is gone")
+            if reading and not chain.complete:
+                raise KeyFileError(
+                    f"The last commits of {self.location} were written under a data key that was renewed and deleted: "
+                    "the storage shows an older state, or the key file comes from a later one.",
+                    code="E-SEAL-OPEN",
+                    param="key",
+                )
+            if chain is not self.chain:
+                self.memory.note(chain)
+            self.chain = chain
+            return chain
+
+    def _start(self, known: Head | None, keys: IndexKeys | None) -> tuple[Chain, dict[int, bytes | None]]:
+        """Return the state from which to follow the chain, for a reader one before a checkpoint, and commits after it.
+
+        The commits were read ahead, at once, from a remote storage.
+        """
+        listed = {int(match[1]) for name in self.storage.list("commits") if (match := _NUMBER.fullmatch(name))} - {0}
+        head = next(number for number in range(len(listed) + 1) if number + 1 not in listed)
+        if any(number > head for number in listed):  # a listing is not taken at one moment
+            while self.content(head + 1) is not None:
+                head += 1
+        beyond = sorted(number for number in listed if number > head)
+        for number in {*beyond[:1], *beyond[-1:]}:
+            if self._is_commit(number, keys):  # other files may have such names
+                raise incomplete(self.location, commit_name(head + 1))
+        if not head:
+            return Chain.first(self._mark), {}
+        header, _ = header_of(self.needed(head), head)
+        start = max(min(header.checkpoint, head) - 1, 0) if keys else head - 1
+        ahead: dict[int, bytes | None] = {}
+        if not self.storage.local:
+            numbers = range(start + 1, head + 1)
+            with ThreadPoolExecutor(16) as pool:
+                ahead = dict(zip(numbers, pool.map(self.content, numbers), strict=True))
+        if known is None or not 0 < known.number < start:
+            header, _ = header_of(ahead.get(start + 1) or self.needed(start + 1), start + 1)
+            return Chain.at(self._mark, start, header.previous), ahead
+        chain = Chain.at(self._mark, known.number, known.digest)
+        for number in range(known.number + 1, start + 1):  # the remembered commit is a part of this chain
+            chain = chain.follow(self.needed(number), None)
+        return chain, ahead
+
+    def _is_commit(self, number: int, keys: IndexKeys | None) -> bool:
+        """Return whether an object is a commit of this index, as far as this process can tell."""
+        try:
+            content = self.needed(number)
+            header_of(content, number) if keys is None else opened(self._mark, number, content, keys)
+        except RetiredKeyError:
+            return True
+        except (StoreError, KeyFileError):
+            return False
+        return True
+
+    def content(self, number: int) -> bytes | None:
+        """Return the bytes of a commit, or None if there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.storage.read(commit_name(number), MOST_BYTES)
+        return None
+
+    def needed(self, number: int) -> bytes:
+        """Return the bytes of a commit; raise `StoreError` if there is none."""
+        content = self.content(number)
+        if content is None:
+            raise incomplete(self.location, commit_name(number))
+        return content
+
+    def _published(self, chain: Chain, content: bytes) -> Chain | None:
+        """Create the next commit; return the state after it, or None if its number is taken. It is then durable."""
+        keys = self.existing()
+        after = chain.follow(content, keys if keys.reads else None)
+        name = commit_name(after.number)
+        self._check_same_place(chain)  # no commit is left in a folder that was made anew
+        try:
+            self.storage.create(name, content)
+        except FileExistsError as error:
+            there = self.content(after.number)
+            if there is None:
+                raise StoreError(
+                    f"The storage of {self.location} reports that {name} exists, but does not return it. The change "
+                    "may have been written: call this again.",
+                    code="E-INDEX-STORAGE",
+                ) from error
+            if there != content:  # a commit has a random key: equal bytes are ours
+                return None
+        self._check_same_place(chain, created=name)
+        with self._loading:
+            self.chain = after
+            self.memory.note(after)
+        return after
+
+    def _check_same_place(self, chain: Chain, *, created: str | None = None) -> None:
+        """Raise if the storage was exchanged since ``chain`` was read, and take back the commit ``created`` there."""
+        last = self.content(chain.number)
+        if last is not None and hashlib.sha256(last).hexdigest() == chain.digest:
+            return
+        if created and last is not None:  # a missing one may return, and others may have gone on from ours
+            self.storage.delete([created])
+        raise self.memory.lost("was exchanged or made anew while this process had it open")
+
+    def _check_writable(self, mark: Mark) -> None:
+        """Raise for a storage in which two processes could create one commit, unless ``exclusive`` is set."""
+        if self._conditional is None:
+            self._conditional = self.storage.is_conditional(INDEX_JSON, mark.encode())
+        if not self._conditional:
+            raise StoreError(
+                f"The storage of {self.location} does not create an object only if it is absent, so two processes "
+                "could make one commit. Let one process write at a time, and open the index in it with exclusive=True.",
+                code="E-INDEX-COMMIT",
+            )
+
+    def _check_encoder(self, chain: Chain) -> None:
+        """Raise if this process has another encoder than the index, or vectors from before it was encoded again."""
+        own, name = _noted(self.encoder)
+        label = "another encoder"  # for a process that cannot read its name
+        if chain.encoder is not None:
+            label = f"the encoder {chain.encoder_name} (fingerprint {chain.encoder[:12]})"
+        if own is not None and chain.encoder_tag not in (None, encoder_tag(chain.mark, own)):
+            raise _other_encoder(
+                f"The index has {label}, not {name}. Open it with that encoder, or encode it again with "
+                "index.reencode(encoder)."
+            )
+        if own is None and self._epoch not in (None, chain.epoch):
+            raise _other_encoder(
+                f"The index was encoded again with {label}, so that earlier vectors do not fit. Open it again."
+            )
+        self._epoch = chain.epoch
+
+    # Reading ----------------------------------------------------------------------------------------
+
+    def current(self) -> Snapshot:
+        """Return the state to answer from, at most ``max_staleness`` old, and 10 s more while a newer one is loaded."""
+        self.check_open()
+        late = time.monotonic() - self._checked - self._staleness
+        if late > 0 and self._loading.acquire(blocking=late > _PATIENCE):
+            try:
+                if time.monotonic() - self._checked > self._staleness:  # no other thread has loaded it meanwhile
+                    self.refresh()
+            finally:
+                self._loading.release()
+        return self.snapshot or self.refresh()
+
+    def refresh(self, *, afresh: bool = False) -> Snapshot:
+        """See `SealedIndex.refresh`."""
+        with self._loading:
+            self.check_reads()
+            if afresh:
+                self.snapshot = None
+                for name in self.storage.copies():
+                    self.storage.forget_copy(name)
+            began = time.monotonic()
+            before = self.snapshot or Snapshot({}, {}, {})
+            while True:
+                chain = self.advance()
+                self._check_encoder(chain)
+                added = {name: stored for name, stored in chain.objects.items() if name not in before.parts}
+                _allow_files(len(chain.objects) + len(added))
+                try:
+                    new = {
+                        name: load(self._segment(stored), stored.version, vectors=self._vectors)
+                        for name, stored in added.items()
+                    }
+                    break
+                except (FileNotFoundError, SealingError, RetiredKeyError) as error:
+                    if self.content(chain.number + 1) is None:  # otherwise the object may have been replaced meanwhile
+                        if isinstance(error, FileNotFoundError):
+                            raise incomplete(self.location, str(error)) from error
+                        raise
+            # Others may share the folder of copies: what they load is left alone.
+            unused = (before.parts.keys() if self.snapshot else self.storage.copies()) - chain.objects.keys()
+            keep = [name for name in before.parts if name in chain.objects]
+            self.snapshot = before.with_parts(keep, new, encoder=self.encoder, dimension=chain.dimension)
+            self._checked = began
+            for name in unused:
+                self.storage.forget_copy(name)
+            return self.snapshot
+
+    def _segment(self, stored: StoredObject) -> Segment:
+        """Open a segment and compare its record with the chain."""
+        keys, chain = self.existing(), self.chain or self.advance()
+        again = None if self.storage.local else lambda: self.storage.open(stored, fresh=True)
+        segment = Segment(self.storage.open(stored), stored.name, keys, again=again)
+        record = segment.record
+        layout = record["uuid"], record["rows"], record["dimension"], record["precision"]
+        if layout != (str(keys.uuid), stored.rows, chain.dimension, chain.precision):
+            segment.close()
+            raise SealingError(f"{stored.name} is not what the chain says of it.", code="E-SEAL-OPEN")
+        return segment
+
+    def current_rows(self) -> dict[str, bytes]:
+        """Return the names of all segments, each with its current rows as packed bits; load no vector for it."""
+        self._vectors = False
+        return {name: np.packbits(mask).tobytes() for name, mask in self.refresh().alive.items()}
+
+    def hold(self, segments: Mapping[str, bytes]) -> None:
+        """Load these segments with the rows that `current_rows` gave, and look for nothing newer.
+
+        Raises:
+            StoreError: there is no index, or a commit has replaced one of the segments.
+        """
+        chain = self.advance()
+        objects = chain.objects
+        try:
+            parts = {name: load(self._segment(objects[name]), objects[name].version) for name in segments}
+        except (KeyError, FileNotFoundError, RetiredKeyError):
+            raise StoreError(
+                f"A commit replaced segments of {self.location} since the search began. Start the search again.",
+                code="E-INDEX-BUSY",
+            ) from None
+        current = {
+            name: np.unpackbits(np.frombuffer(segments[name], np.uint8), count=len(part)).astype(np.bool_)
+            for name, part in parts.items()
+        }
+        self.snapshot = Snapshot(parts, current, current, dimension=chain.dimension)
+        self._staleness, self._checked = np.inf, time.monotonic()
+
+    # Writing ----------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        columns: Callable[[int, str], Mapping[str, Any]],
+        n: int | None,
+        *,
+        encoder: TextEncoder | None = None,
+        deleted: bool = False,
+    ) -> None:
+        """Add rows with one commit; return when it is durable.
+
+        Args:
+            columns: returns the Arrow columns of the rows for a dimension and precision, without that of deletions.
+            n: dimension of the rows; None for deletions, which take the index's.
+            encoder: value of `encoder` when the vectors were made.
+        """
+        with self._changing:
+            if not deleted and encoder is not self.encoder:
+                raise _other_encoder("This process encoded the index again meanwhile. Add the rows again.", "vectors")
+            keys, chain = self.made(), self.advance()
+            self._check_writable(chain.mark)
+            objects: list[StoredObject] = []
+            under: Any = None
+            while True:
+                self._check_encoder(chain)
+                if n is not None and chain.dimension not in (None, n):
+                    raise IncompatibleError(
+                        f"The index has vectors of {chain.dimension} dimensions; these have {n}. Use the encoder of "
+                        "the index.",
+                        param="vectors",
+                    )
+                n = n or chain.dimension
+                if n is None:
+                    return
+                layout = n, chain.precision or self._precision
+                try:
+                    if under != (chain.key_id, layout) or any(each.name in chain.voided for each in objects):
+                        self.storage.delete(each.name for each in objects)
+                        under, mark = (chain.key_id, layout), DELETED if deleted else LIVE
+                        tables = _parts(_marked(columns(*layout), mark), _PART_BYTES)
+                        objects = [self._write([table], layout, chain.key_id) for table in tables]
+                    content = chain.commit(
+                        "delete" if deleted else "append",
+                        keys,
+                        time=time.time(),
+                        layout=layout,
+                        encoder=_noted(self.encoder),
+                        adds=objects,
+                    )
+                except KeyFileError:  # the key may have been renewed and deleted meanwhile
+                    before, chain = chain, self.advance()
+                    if chain.key_id == before.key_id:
+                        raise
+                    continue
+                if after := self._published(chain, content):
+                    break
+                after = chain = self.advance()
+                if objects[0].name in chain.objects:  # this commit was created, whatever the storage answered
+                    break
+            if self.snapshot is not None:
+                self.refresh()
+            if keys.reads and len(_small_appends(after)) >= _MOST_APPENDS:
+                with contextlib.suppress(StoreError):  # the rows are durable in any case
+                    self.rewrite(self._small, once=True)
+
+    def _write(
+        self,
+        tables: Iterable[Any],
+        layout: tuple[int, str],
+        key_id: str,
+        *,
+        as_of: int | None = None,
+        expected: Sizes | None = None,
+    ) -> StoredObject:
+        """Write a new object with these tables."""
+        keys, name = self.existing(), f"segments/{secrets.token_hex(16)}"
+        record = {"uuid": str(keys.uuid)}
+        with self.storage.creating(name) as file:
+            writer = SegmentWriter(
+                file, name, keys, key_id=key_id, n=layout[0], precision=layout[1], record=record, expected=expected
+            )
+            try:
+                for table in tables:
+                    writer.add(table)
+            except BaseException:
+                writer.abandon()
+                raise
+            writer.close()
+            size = file.tell()
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+        return StoredObject(name, digest, size, writer.rows, as_of)
+
+    def rewrite(
+        self,
+        choose: Callable[[Snapshot], set[str]],
+        kind: Kind = "replace",
+        *,
+        whole: bool = False,
+        clear: bool = False,
+        once: bool = False,
+        retain: float = RETAIN,
+        forgotten: Any = None,
+        vectors: NewVectors | None = None,
+        key_id: str | None = None,
+    ) -> None:
+        """Replace the chosen segments by their current rows, in new segments, with one commit; then vacuum.
+
+        Args:
+            whole: also rewrite segments that others append before the commit, if ``choose`` selects them.
+            clear: declare void and delete all objects that the chain does not name, whatever their age.
+            once: give up if another rewrite is first.
+            retain: minimum age in seconds at which replaced objects are deleted.
+            forgotten: Arrow array of ids whose rows are left out.
+            vectors: vectors of a different encoder, to which this commit changes the index.
+            key_id: of the data key to write under; None takes the index's.
+        """
+        with self._changing:
+            keys = self.existing()
+            sources: set[str] = set()
+            outputs: list[StoredObject] = []
+            for _ in range(_ROUNDS):
+                with self._loading:
+                    snapshot = self.refresh()
+                    chain = self.chain or self.advance()  # the commit that the snapshot is of
+                self._check_writable(chain.mark)
+                if any(each.name in chain.objects for each in outputs):
+                    break  # this commit was created, whatever the storage answered
+                if not sources <= chain.objects.keys() or any(each.name in chain.voided for each in outputs):
+                    self.storage.delete(each.name for each in outputs)  # another rewrite was first
+                    sources, outputs = set(), []
+                    if once:
+                        return
+                layout = vectors.encoder.dimension if vectors else chain.dimension or 1, self.precision
+                try:
+                    if whole or not sources:
+                        more = choose(snapshot) - sources
+                        outputs += self._merge(
+                            snapshot, more, layout, key_id or chain.key_id, chain.number, forgotten, vectors
+                        )
+                        sources |= more
+                    listed = self.storage.list("segments")
+                    voids = self.unknown(chain, listed, 0 if clear else RETAIN, outputs)
+                    if not sources and not voids and kind == "replace":
+                        break
+                    content = chain.commit(
+                        kind,
+                        keys,
+                        time=time.time(),
+                        layout=layout if chain.dimension else (None, None),
+                        encoder=_noted(vectors.encoder if vectors else self.encoder),
+                        adds=outputs,
+                        removes=sorted(sources),
+                        gone=sorted(chain.replaced.keys() - listed.keys()),
+                        voids=voids,
+                        key_id=key_id,
+                    )
+                except (KeyFileError, FileNotFoundError) as error:  # a key or an object may have been deleted meanwhile
+                    if self.advance().number > chain.number:
+                        continue
+                    raise incomplete(self.location, str(error)) if isinstance(error, OSError) else error from None
+                with self._loading:
+                    after = self._published(chain, content)
+                    if after and vectors is not None:
+                        self.encoder = vectors.encoder
+                if after:
+                    if self.content(chain.number + 1) != content:
+                        raise incomplete(self.location, commit_name(chain.number + 1))
+                    self.refresh()
+                    self.storage.delete(voids)
+                    break
+            else:
+                raise StoreError(f"{_OWNER}: other processes kept writing. Try again.", code="E-INDEX-BUSY")
+            now, listed = time.time(), self.storage.list("segments")
+            replaced = (self.chain or chain).replaced.items()
+            self.storage.delete(name for name, at in replaced if name in listed and (not retain or now - at >= retain))
+            self.storage.tidy()
+
+    def unknown(
+        self, chain: Chain, listed: Mapping[str, float | None], least: float, outputs: Sequence[StoredObject] = ()
+    ) -> list[str]:
+        """Return segments that neither the chain nor ``outputs`` names and that are at least ``least`` seconds old."""
+        known = {*chain.objects, *chain.replaced, *(each.name for each in outputs)}
+        old = (
+            name
+            for name, at in listed.items()
+            if name not in known and SEGMENT.fullmatch(name) and (not least or (at and time.time() - at >= least))
+        )
+        return sorted(old)[:_MOST_VOIDS]
+
+    def _small(self, snapshot: Snapshot) -> set[str]:
+        """Return the segments that an automatic compaction merges: small appends, and merged ones in geometric steps.
+
+        So each row is written again a logarithmic number of times, and a few new rows do not move many old ones.
+        """
+        chosen = _small_appends(self.chain or self.advance()) & snapshot.parts.keys()
+        rows = sum(len(snapshot.parts[name]) for name in chosen)
+        others = sorted((len(part), name) for name, part in snapshot.parts.items() if name not in chosen)
+        for size, name in others:
+            if size >= _SEGMENT_ROWS // 2 or size > 2 * rows + 4096:
+                break
+            chosen.add(name)
+            rows += size
+        return chosen
+
+    def compact(self, *, retain: float) -> None:
+        """See `SealedIndex.compact`."""
+
+        def worth_merging(snapshot: Snapshot) -> set[str]:
+            small = {name for name, part in snapshot.parts.items() if len(part) < _SEGMENT_ROWS // 2}
+            stale = {name for name in snapshot.parts if not snapshot.alive[name].all()}
+            return stale | (small if len(small) > 1 else set())
+
+        self.rewrite(worth_merging, retain=retain)
+
+    def forget(self, ids: Sequence[str]) -> None:
+        """See `SealedIndex.forget`."""
+        listed = pa.array(ids, pa.string())
+        hashes = hashes_of(listed)
+        self.rewrite(
+            lambda s: {name for name, part in s.parts.items() if len(part.locate(listed, hashes)[0])},
+            whole=True,
+            clear=True,
+            retain=0,
+            forgotten=listed,
+        )
+        self.clear()
+
+    def clear(self) -> None:
+        """Delete the objects of unfinished writes; a writer that is still running writes its objects again."""
+        for _ in range(3):
+            if self.unknown(self.advance(), self.storage.list("segments"), 0):
+                self.rewrite(lambda snapshot: set(), clear=True, retain=0)
+
+    def renew_keys(self) -> None:
+        """See `SealedIndex.reseal`."""
+        keys = self.existing()
+        if not isinstance(keys, DataKeys) or not isinstance(keys.store, KeyStore):
+            raise InvalidInputError(
+                f"{_OWNER}.reseal: only a key store has data keys to renew; this index has a different kind of key.",
+                param="key",
+            )
+        with self._changing:
+            # A renewal that was interrupted before its commit continues. One that was interrupted after its commit is
+            # finished first; then a new one begins.
+            if self.advance().key_id == keys.current():
+                keys.store.retire(keys.collection, keep=bytes.fromhex(keys.current()))
+                keys.store.rotate(keys.collection)
+            new = keys.current()
+            self.rewrite(_everything, "renew keys", whole=True, clear=True, retain=0, key_id=new)
+            self.clear()
+            # Another renewal may have made a newer key meanwhile: keep the key of what was verified.
+            keys.store.retire(keys.collection, keep=bytes.fromhex(new))
+
+    def reencode(self, encoder: TextEncoder, *, show_progress: bool | None = None) -> None:
+        """See `SealedIndex.reencode`."""
+        self.existing()
+        if self.advance().encoder == encoder.model_fingerprint:
+            self.encoder = encoder
+            return
+        snapshot = self.refresh()
+        vectors = NewVectors(encoder, self.precision)
+        left = self._load_vectors(vectors)
+        for _ in range(2):  # the second pass encodes rows that others added during the first
+            left += self._encode_all(snapshot, vectors, show_progress)
+            snapshot = self.refresh()
+        self.rewrite(_everything, "re-encode", whole=True, vectors=vectors)
+        self.storage.delete(left)
+
+    def _encode_all(self, snapshot: Snapshot, vectors: NewVectors, show: bool | None) -> list[str]:
+        """Encode the texts of all rows; write each chunk of vectors to an object outside of the chain."""
+        lacking, written = 0, []
+        for part, mask in snapshot.live():
+            has_text = [table["has_text"].to_numpy() for table in part.segment.columns(["has_text"])]
+            lacking += int(np.count_nonzero(mask & ~np.concatenate([np.zeros(0, np.bool_), *has_text])))
+        check_texts_there(lacking)
+        total = -(-snapshot.count() // _CHUNK)
+        for texts in progress(_texts(snapshot), "Encoding", total=total, show=show, unit="chunk"):
+            if columns := vectors.encode(texts):
+                rows, chain = len(columns["id"]), self.advance()  # others may renew the keys meanwhile
+                columns |= {
+                    "text": pa.array([encoder_tag(chain.mark, str(vectors.encoder.model_fingerprint))] * rows),
+                    "has_text": pa.array([False] * rows),
+                    "metadata": pa.array([""] * rows),
+                }
+                layout = vectors.encoder.dimension, self.precision
+                written.append(self._write([_marked(columns, LIVE)], layout, chain.key_id).name)
+        return written
+
+    def _load_vectors(self, vectors: NewVectors) -> list[str]:
+        """Load the vectors that an interrupted re-encoding with this encoder has kept; return the objects' names."""
+        keys, chain, names = self.existing(), self.advance(), list[str]()
+        tag = encoder_tag(chain.mark, str(vectors.encoder.model_fingerprint))
+        for name in self.unknown(chain, self.storage.list("segments"), 0):
+            with contextlib.suppress(FileNotFoundError, StoreError, SealingError, KeyFileError):
+                segment = Segment(self.storage.open_unknown(name), name, keys)
+                columns = ["id", "text", "vector", *(["scale"] if self.precision == "int8" else [])]
+                if segment.record["precision"] == self.precision:
+                    for table in segment.columns(columns):
+                        if set(table["text"].to_pylist()) == {tag}:
+                            vectors.learn(table)
+                            names.append(name)
+                segment.close()
+        return names
+
+    def _merge(
+        self,
+        snapshot: Snapshot,
+        chosen: set[str],
+        layout: tuple[int, str],
+        key_id: str,
+        number: int,
+        forgotten: Any,
+        vectors: NewVectors | None,
+    ) -> list[StoredObject]:
+        """Write the current rows of the chosen segments into new ones, read them back, and return them."""
+        limit = max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // (2 * layout[0])))
+        counts = {name: int(np.count_nonzero(snapshot.current[name])) for name in chosen}
+        left = sum((snapshot.parts[name].segment.sizes().part(count) for name, count in counts.items()), NO_ROWS)
+        source = self._surviving(snapshot, chosen, forgotten, vectors)
+        outputs: list[StoredObject] = []
+        rest = next(source, None)
+
+        def tables() -> Iterator[Any]:
+            nonlocal rest
+            free = limit
+            while rest is not None and free:
+                table = rest.slice(0, free)
+                free -= len(table)
+                rest = rest.slice(len(table)) if len(rest) > len(table) else next(source, None)
+                yield table
+
+        while rest is not None:
+            expected = left.part(min(limit, left.rows))
+            left = left.part(left.rows - expected.rows)
+            outputs.append(self._write(tables(), layout, key_id, as_of=number, expected=expected))
+        for stored in outputs:
+            self.check_pages(stored)
+        return outputs
+
+    def check_pages(self, stored: StoredObject) -> None:
+        """Read every page of an object from the storage.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            SealingError: the object or a page of it is damaged.
+        """
+        file = self.storage.open(stored, fresh=True)
+        with contextlib.closing(Segment(file, stored.name, self.existing())) as segment:
+            for _ in segment.columns(segment.names):
+                pass
+
+    def _surviving(
+        self, snapshot: Snapshot, chosen: set[str], forgotten: Any, vectors: NewVectors | None
+    ) -> Iterator[Any]:
+        """Yield the rows of the chosen segments that are current, and deletions of rows that others still contain."""
+        others = [part for name, part in snapshot.parts.items() if name not in chosen]
+        for name in sorted(chosen):
+            part, keep = snapshot.parts[name], snapshot.alive[name].copy()
+            deletions = np.flatnonzero(snapshot.current[name] & part.deleted)
+            if len(deletions):
+                gone = part.ids.take(pa.array(deletions))
+                for other in others:
+                    keep[deletions[np.unique(other.locate(gone, hashes_of(gone))[0])]] = True
+            if forgotten is not None:
+                keep[part.locate(forgotten, hashes_of(forgotten))[1]] = False
+            start = 0
+            for table in part.segment.columns(part.segment.names):
+                end = start + len(table)
+                if keep[start:end].any():
+                    rows = table.filter(pa.array(keep[start:end]))
+                    yield rows if vectors is None else vectors.replaced(rows)
+                start = end
+
+
+def _allow_files(count: int) -> None:
+    """Raise the limit on open files to ``count`` and some: segments stay open, so that they outlast their deletion."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and count + 256 > soft:
+            most = count + 256 if hard == resource.RLIM_INFINITY else min(hard, count + 256)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
+def incomplete(location: str, name: str) -> StoreError:
+    """Return the error for an object that the chain names and the storage lacks."""
+    return StoreError(
+        f"The index at {location} is incomplete: {name} is missing. The storage withholds it, or it was deleted. "
+        "Restore it from a backup of the storage.",
+        code="E-INDEX-INCOMPLETE",
+    )
+
+
+def _noted(encoder: TextEncoder | None) -> tuple[str, str] | tuple[None, None]:
+    """Return the fingerprint and name that a commit notes of an encoder; one without a fingerprint is not noted."""
+    fingerprint = encoder.model_fingerprint if encoder else None
+    return (fingerprint, encoder.name) if encoder and fingerprint else (None, None)
+
+
+def _other_encoder(sentence: str, param: str = "encoder") -> IncompatibleError:
+    return IncompatibleError(sentence, code="E-INCOMPATIBLE-ENCODER", param=param)
+
+
+def _small_appends(chain: Chain) -> set[str]:
+    """Return the small appends that no rewrite has merged."""
+    return {each.name for each in chain.objects.values() if each.as_of is None and each.rows < _SEGMENT_ROWS // 2}
+
+
+def _everything(snapshot: Snapshot) -> set[str]:
+    return set(snapshot.parts)
+
+
+def _texts(snapshot: Snapshot) -> Iterator[list[str]]:
+    """Yield the texts of all rows in chunks."""
+    texts: list[str] = []
+    for part, mask in snapshot.live():
+        start = 0
+        for table in part.segment.columns(["text"]):
+            texts += table.filter(pa.array(mask[start : start + len(table)]))["text"].to_pylist()
+            start += len(table)
+            while len(texts) >= _CHUNK:
+                yield texts[:_CHUNK]
+                texts = texts[_CHUNK:]
+    yield texts
+
+
+def _marked(columns: Mapping[str, Any], deleted: int) -> Any:
+    """Return the table of new rows."""
+    width, precision = columns["vector"].type.byte_width, "int8" if "scale" in columns else "float16"
+    layout = schema(width if precision == "int8" else width // 2, precision)
+    marks = {"deleted": pa.array(np.full(len(columns["id"]), deleted, np.int8))}
+    return pa.table([{**columns, **marks}[field.name] for field in layout], schema=layout)
+
+
+def _parts(table: Any, most: int) -> Iterator[Any]:
+    """Yield slices of a table whose columns of texts have at most ``most`` bytes."""
+    if len(table) > 1 and max(Sizes.of(table).bytes.values()) > most:
+        half = len(table) // 2
+        yield from _parts(table.slice(0, half), most)
+        yield from _parts(table.slice(half), most)
+    else:
+        yield table

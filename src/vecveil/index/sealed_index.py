@@ -1,0 +1,593 @@
+"""`SealedIndex`: exact search in memory for the owner of the key; the storage has encrypted segments."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, Self, Unpack
+from weakref import WeakKeyDictionary, WeakSet
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wrong_type
+from vecveil.index.blob import check_range, metadata_json
+from vecveil.index.filters import MetadataTable, Where, check_where, compared_fields
+from vecveil.index.log import RETAIN, SegmentLog, StorageOptions
+from vecveil.index.scan import WordCounts, nearest, scores
+from vecveil.index.sealer import Ranking, Unsealed
+from vecveil.index.searchable import check_fields
+from vecveil.index.segments import PRECISIONS, KeySource, encode_vectors
+from vecveil.index.state import LoadedSegment, Snapshot
+from vecveil.texts.encoders import Encoder, load_encoder
+from vecveil.texts.encoders.text_encoder import TextEncoder, as_text_encoder
+from vecveil.types import Embeddings
+from vecveil.validation import (
+    check_count,
+    check_embeddings,
+    check_exact,
+    check_positive,
+    check_probability,
+    check_same_length,
+    check_texts,
+    check_unmasked,
+)
+
+Mode = Literal["vectors", "hybrid"]
+Selection = tuple[LoadedSegment, npt.NDArray[np.bool_]]
+Hit = tuple[float, LoadedSegment, int]
+
+_OWNER = "SealedIndex"
+_ONE_THREAD = 500_000  # rows that one thread searches
+_opened: WeakSet[SealedIndex] = WeakSet()
+_FUSED = 60  # k of reciprocal rank fusion (Cormack et al., SIGIR 2009)
+
+
+class SealedIndex:
+    """Texts and vectors in encrypted segments, searched by exact cosines in the memory of this process.
+
+    Args:
+        location: folder, or fsspec URL such as ``s3://bucket/notes``; ``sealed:`` before it may stay. The first `add`
+            makes the index.
+        key: path of a key file, a `KeyStore`, ``env:NAME:STORE`` or 32 bytes, as for `Sealer`; or a `KeyProvider`,
+            which then wraps each segment's key itself. A provider without ``unwrap`` makes a process that only adds.
+        encoder: encoder of texts and queries, or its name; None for an index of given vectors. No embedding is cached.
+        create: if False, reading a place without an index raises. By default such a place counts as an empty index;
+            `add` makes the index in any case.
+        name: name in the key store, of a new index; by default its location.
+        precision: of the vectors of a new index: ``float16``, or ``int8`` with one scale a row. An existing index keeps
+            its own.
+        candidates: rows to rank exactly at least. A search ranks further rows, and in the end all, until no other
+            row is likely to be among the ``top``; fewer candidates cost no accuracy.
+        max_staleness (2): seconds until a search looks for what other processes have written.
+        trusted_state: path of the small file that remembers the newest commit seen, by which a storage that is rolled
+            back is noticed. By default it lies beside the key file, in ``KEYFILE.heads``; machines may share one. A
+            key without a file needs it.
+        cache: folder for encrypted copies of remote segments.
+        storage_options: options of the fsspec file system.
+        exclusive: True if no other process writes. Needed where the storage cannot create an object conditionally.
+
+    Guarantee:
+        The storage contains ciphertext (AES-256-GCM). Its operator, and whoever steals it, learns the number of
+        objects, who loads them and when, their padded sizes, and thus about how many rows there are and how long texts
+        are on average, the dimension and precision of the vectors, and which objects a commit replaced, and can confirm
+        a guess of the encoder; not texts, ids, metadata, vectors, equality of rows, queries or results. Objects that
+        are altered, exchanged, renamed or withheld are noticed before an answer is given; of the newest commits, those
+        that this machine has seen.
+
+    Not protected:
+        The memory of this process, and whoever has the key.
+
+    Cost:
+        Memory a row: the vector at its precision, n/4 bytes of codes, and about 30 bytes with the id.
+    """
+
+    filter_fields: tuple[str, ...] | None = None  # `where` compares every field
+    rewrites_texts = False
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str],
+        key: Any,
+        *,
+        encoder: str | Encoder | Callable[[list[str]], Any] | None = None,
+        create: bool = True,
+        name: str | None = None,
+        precision: str = "float16",
+        candidates: int = 200,
+        **storage: Unpack[StorageOptions],
+    ) -> None:
+        if not isinstance(location, str | os.PathLike):
+            raise wrong_type(_OWNER, "location", "a folder or an fsspec URL", location)
+        self.location = os.path.expanduser(os.fspath(location).removeprefix("sealed:"))
+        if not self.location or "\0" in self.location:
+            raise InvalidInputError(f"{_OWNER}: `location` names no folder.", param="location")
+        if precision not in PRECISIONS:
+            raise InvalidInputError(
+                f"{_OWNER}: `precision` is one of {', '.join(PRECISIONS)}.", code="E-INPUT-NAME", param="precision"
+            )
+        self.create = create
+        self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
+        source = KeySource(key, name or self.location)
+        self._log = SegmentLog(self.location, source, precision=precision, encoder=_encoder(encoder), **storage)
+        _opened.add(self)
+        # Of the segments that are loaded; dropped with them. Many threads may need one at once, and one builds it.
+        self._tables: WeakKeyDictionary[LoadedSegment, MetadataTable] = WeakKeyDictionary()
+        self._words: WeakKeyDictionary[LoadedSegment, WordCounts] = WeakKeyDictionary()
+        self._start_threads()
+
+    def _start_threads(self) -> None:
+        """Make the lock and the pool, anew in a forked process, which has none of the threads."""
+        self._building = threading.Lock()
+        self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="sealed-index")
+
+    def __repr__(self) -> str:
+        return f"SealedIndex({Path(self.location).name!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def noted_encoder(self) -> str | None:
+        """Fingerprint of the encoder of the index; None if its newest segment notes none."""
+        chain = self._log.state()
+        return chain.encoder if chain else None
+
+    @property
+    def precision(self) -> str:
+        """Precision of the vectors."""
+        self._log.state()
+        return self._log.precision
+
+    @property
+    def encoder(self) -> TextEncoder | None:
+        """Encoder of texts and queries."""
+        return self._log.encoder
+
+    def close(self) -> None:
+        """Close the files and drop what is in memory."""
+        self._log.close()
+        self._threads.shutdown(wait=True)
+        self._tables.clear()
+        self._words.clear()
+
+    def add(
+        self,
+        texts: Sequence[str] | None = None,
+        *,
+        ids: Sequence[str],
+        metadata: Sequence[Mapping[str, Any] | None] | None = None,
+        vectors: Embeddings | None = None,
+    ) -> None:
+        """Add rows, replacing equal ids; return when they are durable.
+
+        Args:
+            texts: text of each row; None if only ``vectors`` are stored.
+            ids: distinct strings.
+            metadata: JSON object of each row; every field can be filtered by.
+            vectors: (N, n), if they are at hand; otherwise the encoder embeds the texts.
+
+        Raises:
+            InvalidInputError: lengths differ, ids repeat, vectors are not finite or beyond the precision's range.
+            IncompatibleError: the index has a different encoder or dimension.
+            StoreError: the storage cannot be written. Whether the rows exist is then unknown; add them again.
+        """
+        owner = f"{_OWNER}.add"
+        names = _checked_ids(ids, owner)
+        if len(set(names)) < len(names):
+            raise InvalidInputError(f"{owner}: `ids` repeats an id.", code="E-INPUT-IDS", param="ids")
+        if texts is None and vectors is None:
+            raise InvalidInputError(f"{owner}: pass texts, vectors or both.", param="texts")
+        listed = None if texts is None else list(check_texts(texts, owner=owner, min_rows=0))
+        given = {"texts": listed, "metadata": metadata, "vectors": vectors}
+        check_same_length(owner, ids=names, **{k: v for k, v in given.items() if v is not None})
+        if not names:
+            return
+        rows = [None] * len(names) if metadata is None else metadata
+        records = [metadata_json(row, owner, i) for i, row in enumerate(rows)]
+        encoder = self.encoder
+        X = _required(encoder, owner).encode(listed or []) if vectors is None else vectors
+        X = check_embeddings(X, owner=owner, param="vectors")
+        check_exact(X, owner=owner, param="vectors")
+        check_range(X, self.precision, owner)
+
+        def columns(n: int, precision: str) -> dict[str, Any]:
+            check_range(X, precision, owner)  # another process may have made the index with its own precision
+            return _rows(names, X, listed, records, n, precision)
+
+        self._log.append(columns, X.shape[1], encoder=encoder)
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete rows; unknown ids are ignored. Older versions stay, encrypted, until a day after `compact`."""
+        names = list(dict.fromkeys(_checked_ids(ids, f"{_OWNER}.delete")))
+        if names and (self._log.exists() or not self.create):
+            self._log.existing()
+            records = ["null"] * len(names)
+            self._log.append(lambda *layout: _rows(names, None, None, records, *layout), None, deleted=True)
+
+    def search(
+        self,
+        query: str | npt.NDArray[np.floating[Any]],
+        *,
+        top: int = 10,
+        where: Where | None = None,
+        mode: Mode = "vectors",
+        words: str | None = None,
+        alpha: float = 0.5,
+        candidates: int | None = None,
+    ) -> Ranking:
+        """Return the ``top`` rows by the exact cosine of ``query``, a text or vector (n,).
+
+        Args:
+            where: conditions by metadata field: a value, a list of values, or operators as in
+                ``{"year": {"gte": 2024, "lt": 2026}, "draft": {"exists": False}}`` (eq, ne, gt, gte, lt, lte, in, nin,
+                exists, and for parts of a text contains and icontains); joined by ``$and``, ``$or`` and ``$not``; or an
+                expression of ``pyarrow.compute``.
+            mode: ``hybrid`` adds words (BM25) by reciprocal ranks. The scores stay cosines.
+            words: text whose words ``hybrid`` looks for; by default ``query``.
+            alpha: weight of the vectors in ``hybrid``, from 0 (words alone) to 1 (vectors alone).
+            candidates: rows to rank exactly at least; None takes the index's number.
+
+        Raises:
+            InvalidInputError: no row has a field that ``where`` compares.
+            StoreError: there is no index, or an object that another process saw is missing.
+            SealingError: an object does not open.
+        """
+        hits = self.find(query, top=top, where=where, mode=mode, words=words, alpha=alpha, candidates=candidates)
+        if not hits:
+            self._check_fields(where)
+        return self.read(hits)
+
+    def find(
+        self,
+        query: str | npt.NDArray[np.floating[Any]],
+        *,
+        top: int = 10,
+        where: Where | None = None,
+        mode: Mode = "vectors",
+        words: str | None = None,
+        alpha: float = 0.5,
+        candidates: int | None = None,
+    ) -> list[Hit]:
+        """Return score, segment and row of what `search` returns; no text is opened. An unknown field is no error."""
+        owner = f"{_OWNER}.search"
+        top = check_count(top, owner=owner, param="top")
+        candidates = self.candidates if candidates is None else candidates
+        k = max(check_count(candidates, owner=owner, param="candidates"), top)
+        if mode not in ("vectors", "hybrid"):
+            raise InvalidInputError(f"{owner}: `mode` is vectors or hybrid.", code="E-INPUT-NAME", param="mode")
+        alpha = check_probability(alpha, owner=owner, param="alpha")
+        snapshot = self._snapshot()
+        q = self._query(query, snapshot.encoder, owner)
+        if snapshot.dimension is not None and len(q) != snapshot.dimension:
+            raise IncompatibleError(
+                f"{owner}: the index contains vectors of {snapshot.dimension} dimensions; the query has {len(q)}.",
+                param="query",
+            )
+        parts = self._selected(snapshot, where, owner)
+        best = self._ranked(q, parts, k if mode == "hybrid" else top, k)
+        if mode == "hybrid":
+            words = query if words is None and isinstance(query, str) else words
+            if not isinstance(words, str):
+                raise InvalidInputError(
+                    f"{owner}: mode='hybrid' needs a text as query, or as words=...",
+                    param="query" if words is None else "words",
+                )
+            best = self._fused(q, words, parts, best, k, alpha)
+        return best[:top]
+
+    def read(self, hits: Sequence[Hit]) -> Ranking:
+        """Return the rows that `find` found, with texts and metadata."""
+        rows = self._opened([(part, row) for _, part, row in hits])
+        scored = np.array([score for score, _, _ in hits], np.float32)
+        return Ranking(rows.ids, rows.vectors, rows.texts, rows.metadata, [], scored)
+
+    def get(
+        self,
+        ids: Sequence[str] | None = None,
+        *,
+        where: Where | None = None,
+        missing: Literal["raise", "skip"] = "raise",
+    ) -> Unsealed:
+        """Return vectors, texts and metadata of rows; ``ids`` None takes all rows.
+
+        Raises:
+            StoreError: an id has no row.
+        """
+        owner = f"{_OWNER}.get"
+        snapshot = self._snapshot()
+        selected = self._selected(snapshot, where, owner)
+        if ids is None:
+            places = [(part, int(row)) for part, mask in selected for row in np.flatnonzero(mask)]
+        else:
+            found = snapshot.locate(_checked_ids(ids, owner))
+            absent = [name for name, place in zip(ids, found, strict=True) if place is None]
+            if absent and missing == "raise":
+                raise StoreError(
+                    f"{owner}: {len(absent)} of the {len(ids)} ids have no row. Pass missing='skip' to leave them out.",
+                    code="E-STORE-IDS",
+                    param="ids",
+                )
+            masks = {id(part): mask for part, mask in selected}
+            places = [place for place in found if place is not None and masks[id(place[0])][place[1]]]
+        if not places:
+            self._check_fields(where)
+        return self._opened(places)
+
+    def ids(self, where: Where | None = None) -> list[str]:
+        """Return the ids of all rows, or of those that match ``where``."""
+        selected = self._selected(self._snapshot(), where, f"{_OWNER}.ids")
+        names = [name for part, mask in selected for name in part.ids.filter(pa.array(mask)).to_pylist()]
+        if not names:
+            self._check_fields(where)
+        return names
+
+    def exists(self) -> bool:
+        """Return whether there is an index."""
+        return self._log.exists()
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self._snapshot().count()
+
+    def refresh(self, *, afresh: bool = False) -> None:
+        """Load what other processes have written.
+
+        Args:
+            afresh: read every object from the storage again, instead of from memory and local copies.
+
+        Raises:
+            StoreError: there is no index, or an object that another process saw is missing.
+        """
+        self._log.refresh(afresh=afresh)
+
+    def compact(self, *, retain: float = RETAIN) -> None:
+        """Merge small segments and drop what is superseded, while others read and write.
+
+        Args:
+            retain: age in seconds from which replaced objects are deleted: one day by default, so that backups and
+                readers that began before find theirs.
+
+        Raises:
+            StoreError: the storage cannot create an object conditionally, and ``exclusive`` is not set.
+        """
+        retain = check_positive(retain, owner=f"{_OWNER}.compact", param="retain", allow_zero=True)
+        self._log.compact(retain=retain)
+
+    def forget(self, ids: Sequence[str]) -> int:
+        """Rewrite every segment that contains a version of these rows without them; return how many rows were there.
+
+        No object of the index contains the rows afterwards, nor what unfinished writes have left. Backups of the
+        storage from before open as long as their data key exists: `reseal` deletes it.
+        """
+        names = list(dict.fromkeys(_checked_ids(ids, f"{_OWNER}.forget")))
+        there = sum(place is not None for place in self._log.refresh().locate(names))
+        if names:
+            self._log.forget(names)
+        return there
+
+    def reseal(self, *, show_progress: bool | None = None) -> int:
+        """Rewrite every segment under a new data key and delete the older keys; return the number of rows.
+
+        Others go on reading and writing. After an interruption call it again. Commits from before no longer open.
+
+        Raises:
+            InvalidInputError: the key is no key store, so there is no key to delete.
+            StoreError: writers keep appending under the older key. It stays.
+        """
+        self._log.renew_keys()
+        return self.count()
+
+    def reencode(
+        self, encoder: str | Encoder | Callable[[list[str]], Any], *, show_progress: bool | None = None
+    ) -> int:
+        """Encode every text again with a different encoder; one commit replaces all vectors. Return the number of rows.
+
+        Others search and add with the former encoder until the commit, and get an error that names the new one
+        afterwards. Finished vectors are kept in the storage, encrypted: after an interruption the same call goes on.
+
+        Args:
+            encoder: the new encoder, or its name.
+
+        Raises:
+            InvalidInputError: rows have no text, or the encoder has no fingerprint.
+            StoreError: there is no index, or the storage cannot create an object conditionally.
+        """
+        new = _encoder(encoder)
+        if new is None or new.model_fingerprint is None:
+            raise InvalidInputError(
+                f"{_OWNER}.reencode: the index notes the fingerprint of its encoder, and this one has none. Pass "
+                "load_encoder(encoder, fingerprint=...).",
+                param="encoder",
+            )
+        self._log.reencode(new, show_progress=show_progress)
+        return self.count()
+
+    def _snapshot(self) -> Snapshot:
+        """Return the state to answer from."""
+        if self.create and not self._log.exists():
+            return Snapshot({}, {}, {}, encoder=self.encoder)
+        return self._log.current()
+
+    def _selected(self, snapshot: Snapshot, where: Where | None, owner: str) -> list[Selection]:
+        """Return each part with the mask of its rows that match."""
+        if where is None:
+            return list(snapshot.live())
+        check_where(where, owner)
+        return [(part, mask & self._table(part).mask(where)) for part, mask in snapshot.live()]
+
+    def _check_fields(self, where: Where | None) -> None:
+        """Raise if ``where``, which no row matches, compares a field that no row has."""
+        snapshot = self._snapshot()
+        if where is not None and snapshot.count():
+            parts = (self._table(part).fields(mask) for part, mask in snapshot.live())
+            check_fields(compared_fields(where), parts)
+
+    def _table(self, part: LoadedSegment) -> MetadataTable:
+        with self._building:
+            if part not in self._tables:
+                columns = (table["metadata"] for table in part.segment.columns(["metadata"]))
+                self._tables[part] = MetadataTable(columns, len(part))
+            return self._tables[part]
+
+    def _ranked(self, q: npt.NDArray[np.float32], parts: list[Selection], top: int, candidates: int) -> list[Hit]:
+        """Return score, part and row of the ``top`` rows with the largest cosines, best first."""
+        large = sum(len(part) for part, _ in parts) > _ONE_THREAD
+        scans = [(part.scan, mask) for part, mask in parts]
+        try:
+            best = nearest(q, scans, top, candidates, self._threads.map if large else map)
+        except RuntimeError:
+            self._log.check_open()
+            raise
+        return [(score, parts[i][0], row) for i, row, score in zip(*(column.tolist() for column in best), strict=True)]
+
+    def _fused(
+        self, q: npt.NDArray[np.float32], query: str, parts: list[Selection], ranked: list[Hit], top: int, alpha: float
+    ) -> list[Hit]:
+        """Return the rows of ``ranked`` and those with words of ``query`` by the weighted sum of reciprocal ranks."""
+        found: list[Hit] = []
+        counted = [(self._word_counts(part), mask) for part, mask in parts]
+        for (part, mask), values in zip(parts, scores(query, counted), strict=True):
+            values = np.where(mask, values, 0)
+            rows = np.flatnonzero(values)
+            rows = rows[np.argsort(-values[rows], kind="stable")[:top]]
+            found += [(float(values[row]), part, int(row)) for row in rows]
+        found.sort(key=lambda hit: -hit[0])
+        fused: dict[tuple[str, int], float] = {}
+        places: dict[tuple[str, int], tuple[LoadedSegment, int]] = {}
+        for weight, ranking in ((alpha, ranked), (1 - alpha, found[:top])):
+            for rank, (_, part, row) in enumerate(ranking, 1):
+                place = part.segment.name, row
+                fused[place] = fused.get(place, 0) + weight / (_FUSED + rank)
+                places[place] = part, row
+        best = sorted(filter(fused.get, fused), key=lambda place: -fused[place])[:top]
+        return [(float(places[p][0].scan.cosines(q, np.array([p[1]]))[0]), *places[p]) for p in best]
+
+    def _word_counts(self, part: LoadedSegment) -> WordCounts:
+        with self._building:
+            if part not in self._words:
+                texts = (text for table in part.segment.columns(["text"]) for text in table["text"].to_pylist())
+                self._words[part] = WordCounts(texts)
+            return self._words[part]
+
+    def _opened(self, places: list[tuple[LoadedSegment, int]]) -> Unsealed:
+        """Return these rows; texts and metadata come from the local copy of the segments."""
+        n = self._log.chain.dimension or 0 if self._log.chain else 0
+        vectors = np.zeros((len(places), n), np.float32)
+        ids: list[Any] = [None] * len(places)
+        texts: list[str | None] = [None] * len(places)
+        metadata: list[dict[str, Any] | None] = [None] * len(places)
+        by_part: dict[int, tuple[LoadedSegment, list[int]]] = {}
+        for i, (part, _) in enumerate(places):
+            by_part.setdefault(id(part), (part, []))[1].append(i)
+        for part, mine in by_part.values():
+            rows = np.array([places[i][1] for i in mine], np.int64)
+            vectors[mine] = part.scan.vectors(rows)
+            names = part.ids.take(pa.array(rows)).to_pylist()
+            table = part.segment.rows(rows.tolist(), ["text", "has_text", "metadata"]).to_pydict()
+            for at, i in enumerate(mine):
+                ids[i] = names[at]
+                texts[i] = table["text"][at] if table["has_text"][at] else None
+                metadata[i] = json.loads(table["metadata"][at])
+        return Unsealed(ids, vectors, texts, metadata, [])
+
+    def _query(self, query: Any, encoder: TextEncoder | None, owner: str) -> npt.NDArray[np.float32]:
+        """Return the query's vector with norm 1."""
+        if isinstance(query, str):
+            if not query.strip():
+                raise InvalidInputError(f"{owner}: `query` is empty.", param="query")
+            vector = np.asarray(_required(encoder, owner).encode_query([query]))
+        else:
+            check_unmasked(query, owner, "query")
+            vector = np.atleast_2d(np.asarray(query))
+        if vector.ndim != 2 or len(vector) != 1 or vector.dtype.kind not in "fiu":
+            raise InvalidInputError(
+                f"{owner}: `query` is a text or one vector (n,); the shape is {vector.shape}.",
+                code="E-INPUT-SHAPE",
+                param="query",
+            )
+        check_exact(check_embeddings(vector, owner=owner, param="query"), owner=owner, param="query")
+        largest = np.abs(vector[0]).max()
+        if largest == 0:
+            raise InvalidInputError(f"{owner}: `query` is a vector of zeros.", param="query")
+        q = (vector[0] / largest).astype(np.float32)  # squares of very large or small values are no float32
+        return np.ascontiguousarray(q / np.linalg.norm(q))
+
+
+def _after_fork() -> None:
+    for index in _opened:
+        index._log.after_fork()
+        index._start_threads()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _encoder(encoder: Any) -> TextEncoder | None:
+    if encoder is None:
+        return None
+    # The cache of embeddings would hold clean vectors on disk.
+    return load_encoder(encoder, cache=None) if isinstance(encoder, str) else as_text_encoder(encoder, cache=None)
+
+
+def _required(encoder: TextEncoder | None, owner: str) -> TextEncoder:
+    if encoder is None:
+        raise InvalidInputError(
+            f"{owner}: the index was opened without an encoder. Pass vectors, or open it with encoder=...",
+            param="vectors",
+        )
+    return encoder
+
+
+def _rows(
+    names: list[str], X: Embeddings | None, texts: list[str] | None, records: list[str], n: int, precision: str
+) -> dict[str, Any]:
+    """Return the columns of new rows that do not depend on the segment."""
+    vectors, scale = encode_vectors(np.zeros((len(names), n)) if X is None else X, precision)
+    owner = f"{_OWNER}.add"
+    columns = {
+        "id": _strings(names, owner, "ids"),
+        "vector": vectors,
+        "text": _strings(texts if texts is not None else [""] * len(names), owner, "texts"),
+        "has_text": pa.array([texts is not None] * len(names)),
+        "metadata": _strings(records, owner, "metadata"),
+    }
+    return columns if scale is None else {**columns, "scale": scale}
+
+
+def _checked_ids(ids: Any, owner: str) -> list[str]:
+    if isinstance(ids, str | bytes) or not isinstance(ids, Sequence | np.ndarray):
+        raise InvalidInputError(f"{owner}: `ids` is a list of strings.", code="E-INPUT-TYPE", param="ids")
+    names = [str(name) if isinstance(name, uuid.UUID) else name for name in ids]
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidInputError(
+            f"{owner}: `ids` contains a value that is not a string. Write numbers in decimal.",
+            code="E-INPUT-TYPE",
+            param="ids",
+        )
+    listed = [str(name) for name in names]
+    _strings(listed, owner, "ids")
+    return listed
+
+
+def _strings(values: Sequence[str], owner: str, param: str) -> Any:
+    try:
+        return pa.array(values, pa.string())
+    except pa.ArrowCapacityError:
+        raise InvalidInputError(f"{owner}: `{param}` contains a value of 2 GiB or more.", param=param) from None
+    except UnicodeEncodeError:  # the error contains the value
+        raise InvalidInputError(
+            f"{owner}: `{param}` contains half of a surrogate pair, which is no character. Decode the text again, or "
+            "encode it with errors='replace'.",
+            param=param,
+        ) from None

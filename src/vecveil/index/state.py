@@ -1,0 +1,248 @@
+"""The rows of a sealed index in memory: loaded segments, and the current version of each id.
+
+The newest segment determines the current version of an id (`vecveil.index.chain`); if it is a deletion, the id has no
+row. A row that has been superseded never becomes current again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from vecveil.errors import InvalidInputError
+from vecveil.index.blob import check_range
+from vecveil.index.scan import VectorScan
+from vecveil.index.segments import DELETED, LIVE, Segment, encode_vectors, schema, vectors_of
+from vecveil.texts.encoders.text_encoder import TextEncoder
+
+_REENCODE = "SealedIndex.reencode"
+_MANY = 65_536  # new rows from which all segments are compared by one sort, not pair by pair
+Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedSegment:
+    """A loaded segment.
+
+    Attributes:
+        version: its place in the order of versions; segments of one version have no id in common.
+        ids: Arrow array of strings (N,).
+        deleted: which rows are deletions (N,).
+        hashes: hashes of the ids, sorted (N,), with the row of each in ``order``.
+    """
+
+    segment: Segment
+    version: tuple[int, int]
+    scan: VectorScan
+    ids: Any
+    deleted: Mask
+    hashes: npt.NDArray[np.int64]
+    order: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def locate(self, ids: Any, hashes: Rows, order: npt.NDArray[np.int32] | None = None) -> tuple[Rows, Rows]:
+        """Return positions in ``ids`` (an Arrow array) and the rows here that have them.
+
+        Args:
+            hashes: of the ids; sorted ones are looked up several times faster.
+            order: position in ``ids`` of each hash; None if it is the same.
+        """
+        first = np.searchsorted(self.hashes, hashes, "left")
+        beyond = np.searchsorted(self.hashes, hashes, "right")
+        counts = beyond - first
+        given = np.repeat(np.arange(len(hashes)), counts)  # more than one: ids whose hashes are equal
+        steps = np.arange(len(given)) - np.repeat(np.cumsum(counts) - counts, counts)
+        rows = self.order[np.repeat(first, counts) + steps].astype(np.int64)
+        if order is not None:
+            given = order[given].astype(np.int64)
+        if len(rows):
+            equal = pc.equal(ids.take(pa.array(given)), self.ids.take(pa.array(rows))).to_numpy(zero_copy_only=False)
+            given, rows = given[equal], rows[equal]
+        return given, rows
+
+    def shared_with(self, other: LoadedSegment) -> tuple[Rows, Rows]:
+        """Return the rows here and the rows of ``other`` that have one id."""
+        if len(self) > len(other):
+            theirs, mine = other.shared_with(self)
+            return mine, theirs
+        return other.locate(self.ids, self.hashes, self.order)
+
+
+def hashes_of(ids: Any) -> npt.NDArray[np.int64]:
+    """Return a hash of each id of an Arrow array; it differs from process to process."""
+    return np.fromiter(map(hash, ids.to_pylist()), np.int64, len(ids))
+
+
+def load(segment: Segment, version: tuple[int, int], *, vectors: bool = True) -> LoadedSegment:
+    """Return the rows of a segment; their texts stay on disk.
+
+    Args:
+        vectors: False for a segment that is not searched.
+
+    Raises:
+        SealingError: a page is damaged.
+    """
+    rows, n, precision = segment.record["rows"], segment.record["dimension"], segment.record["precision"]
+    stored = np.empty((rows if vectors else 0, n), np.float16 if precision == "float16" else np.int8)
+    scale = np.empty(len(stored), np.float32) if precision == "int8" else None
+    deleted, parts = np.empty(rows, np.bool_), [pa.array([], pa.string())]
+    start = 0
+    columns = ["vector"] if scale is None else ["vector", "scale"]
+    for table in segment.columns(["id", "deleted", *(columns if vectors else [])]):
+        here = slice(start, start := start + len(table))
+        if not len(table):
+            continue
+        parts.append(table["id"].combine_chunks())
+        deleted[here] = table["deleted"].to_numpy() == DELETED
+        if vectors:
+            stored[here] = vectors_of(table["vector"].combine_chunks(), n, precision)
+            if scale is not None:
+                scale[here] = table["scale"].to_numpy()
+    ids = pa.concat_arrays(parts)
+    hashes = hashes_of(ids)
+    order = np.argsort(hashes, kind="stable").astype(np.int32)
+    return LoadedSegment(segment, version, VectorScan(stored, scale), ids, deleted, hashes[order], order)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The rows that a process has loaded: immutable, so that a search needs no lock.
+
+    Attributes:
+        parts: by name of the segment.
+        current: rows of each part that no newer version supersedes.
+        alive: current rows that are not deletions.
+        encoder, dimension: of the vectors.
+    """
+
+    parts: Mapping[str, LoadedSegment]
+    current: Mapping[str, Mask]
+    alive: Mapping[str, Mask]
+    encoder: TextEncoder | None = None
+    dimension: int | None = None
+
+    def with_parts(self, keep: Iterable[str], new: Mapping[str, LoadedSegment], **changes: Any) -> Snapshot:
+        """Return a snapshot of the parts ``keep`` of this one and of ``new`` ones."""
+        parts = {name: self.parts[name] for name in keep}
+        current = {name: self.current[name] for name in keep}
+        suspects = _with_common_ids({**parts, **new}) if sum(map(len, new.values())) > _MANY else {*parts, *new}
+        for name, part in new.items():
+            mask = np.ones(len(part), np.bool_)
+            for other_name, other in parts.items():
+                if name not in suspects or other_name not in suspects or part.version == other.version:
+                    continue
+                mine, theirs = part.shared_with(other)
+                if part.version < other.version:
+                    mask[mine] = False
+                elif current[other_name][theirs].any():
+                    changed = current[other_name].copy()
+                    changed[theirs] = False
+                    current[other_name] = changed
+            parts[name], current[name] = part, mask
+        alive = {
+            name: self.alive[name] if mask is self.current.get(name) else mask & ~parts[name].deleted
+            for name, mask in current.items()
+        }
+        return replace(self, parts=parts, current=current, alive=alive, **changes)
+
+    def live(self) -> Iterator[tuple[LoadedSegment, Mask]]:
+        """Yield each part with the mask of its current rows that are no deletions."""
+        for name, part in self.parts.items():
+            yield part, self.alive[name]
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return sum(int(np.count_nonzero(mask)) for mask in self.alive.values())
+
+    def locate(self, ids: Sequence[str]) -> list[tuple[LoadedSegment, int] | None]:
+        """Return part and row of each id, or None for an id without a row."""
+        listed = pa.array(ids, pa.string())
+        hashes = hashes_of(listed)
+        places: list[tuple[LoadedSegment, int] | None] = [None] * len(ids)
+        for part, mask in self.live():
+            given, rows = part.locate(listed, hashes)
+            for i, row in zip(given[mask[rows]], rows[mask[rows]], strict=True):
+                places[i] = (part, int(row))
+        return places
+
+
+def _with_common_ids(parts: Mapping[str, LoadedSegment]) -> set[str]:
+    """Return the segments that share the hash of an id with another, found by one sort of all hashes."""
+    hashes = np.sort(np.concatenate([part.hashes for part in parts.values()]))
+    common = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+    return {name for name, part in parts.items() if np.isin(common, part.hashes).any()}
+
+
+# Vectors of a different encoder -----------------------------------------------------------------------
+
+
+class NewVectors:
+    """Vectors of texts by one encoder, at the precision of an index; each distinct text is encoded once.
+
+    Memory per text: the stored vector and about 200 bytes.
+    """
+
+    def __init__(self, encoder: TextEncoder, precision: str) -> None:
+        self.encoder, self.precision = encoder, precision
+        self._known: dict[str, tuple[bytes, float]] = {}
+
+    def encode(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Encode the texts that have no vector yet; return the columns ``id`` (digest), ``vector`` and ``scale``."""
+        new = {name: text for text in texts if (name := _digest(text)) not in self._known}
+        if not new:
+            return {}
+        X = self.encoder.encode(list(new.values()), show_progress=False)
+        check_range(X, self.precision, _REENCODE)
+        vector, scale = encode_vectors(X, self.precision)
+        columns = {"id": pa.array(list(new), pa.string()), "vector": vector}
+        columns |= {} if scale is None else {"scale": scale}
+        self.learn(columns)
+        return columns
+
+    def replaced(self, table: Any) -> Any:
+        """Return a table of a segment with the vectors of this encoder; rows without a text raise."""
+        live = table["deleted"].to_numpy() == LIVE
+        check_texts_there(int(np.count_nonzero(live & ~table["has_text"].to_numpy())))
+        new = self.columns([t if is_live else None for t, is_live in zip(table["text"].to_pylist(), live, strict=True)])
+        fields = schema(self.encoder.dimension, self.precision)
+        return pa.table([new[name] if name in new else table[name] for name in fields.names], schema=fields)
+
+    def learn(self, columns: Any) -> None:
+        """Add columns that `encode` returned, in this run or an earlier one."""
+        vectors = columns["vector"].to_pylist()
+        scales = columns["scale"].to_pylist() if self.precision == "int8" else [0.0] * len(vectors)
+        self._known.update(zip(columns["id"].to_pylist(), zip(vectors, scales, strict=True), strict=True))
+
+    def columns(self, texts: Sequence[str | None]) -> dict[str, Any]:
+        """Return the columns ``vector`` and ``scale`` of texts; a row is zeros for None."""
+        self.encode([text for text in texts if text is not None])
+        width = self.encoder.dimension * (1 if self.precision == "int8" else 2)
+        zeros = bytes(width), 0.0
+        rows = [zeros if text is None else self._known[_digest(text)] for text in texts]
+        columns = {"vector": pa.array([vector for vector, _ in rows], pa.binary(width))}
+        return columns | {"scale": pa.array([scale for _, scale in rows], pa.float32())}
+
+
+def check_texts_there(lacking: int) -> None:
+    """Raise `InvalidInputError` if rows lack a text to encode."""
+    if lacking:
+        raise InvalidInputError(
+            f"{_REENCODE}: {lacking:,} rows have no text to encode. Add them again with their texts, or delete them. "
+            "To keep their vectors, make a new index from vectors of the new encoder.",
+            code="E-INDEX-TEXT",
+            param="encoder",
+        )
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

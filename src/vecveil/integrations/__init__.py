@@ -1,1 +1,0 @@
-"""Adapters for frameworks and databases, one module each."""

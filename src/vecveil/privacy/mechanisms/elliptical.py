@@ -1,0 +1,369 @@
+"""Elliptical noise, stretched by a shape Σ: Laplace, Mahalanobis, Gaussian, and Gaussian calibrated to (ε, δ).
+
+- Laplace: density ∝ exp(−ε‖z‖_Σ), Z = Y Σ^{1/2} N/‖N‖ with Y ~ Gamma(n, 1/ε) (SPARSE, Algorithm 1).
+- Gaussian: Z = σ Σ^{1/2} N.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.errors import InvalidInputError
+from vecveil.privacy.accounting import (
+    Guarantee,
+    analytic_gaussian_sigma,
+    elliptical_laplace_guarantee,
+    epsilon_meaning,
+    gaussian_guarantee,
+    gaussian_total_variation,
+    laplace_total_variation,
+)
+from vecveil.privacy.accounting.advantage import weakness
+from vecveil.privacy.accounting.guarantee import WEAK_EPSILON
+from vecveil.privacy.mechanisms.base import BLOCK_VALUES, Arrays, Mechanism
+from vecveil.privacy.mechanisms.steps import unit_rows
+from vecveil.privacy.randomness import WordStream, kernel
+from vecveil.privacy.randomness.elementary import Words, row_dots
+from vecveil.privacy.randomness.kernel import GAMMA_BLOCKS
+from vecveil.privacy.sensitivity.shapes import NoiseShape
+from vecveil.types import Embeddings, Matrix, Vector
+from vecveil.validation import check_count, check_positive, check_probability
+
+
+class EllipticalMechanism(Mechanism):
+    """x + Z, Z = R Σ^{1/2} N with a radius R that a subclass chooses.
+
+    Attributes:
+        shape: Σ, trace n.
+        splits: independent variates per normal; see `WordStream.normals`.
+    """
+
+    shape: NoiseShape
+    splits: int
+
+    def __post_init__(self) -> None:
+        check_count(self.splits, owner=type(self).__name__, param="splits", maximum=16)
+
+    @property
+    def _laplace_epsilon(self) -> float | None:
+        """ε of Laplace noise; None for Gaussian noise."""
+        return None
+
+    @property
+    @abstractmethod
+    def _deviation(self) -> float:
+        """Standard deviation of the noise per coordinate for Σ = I."""
+
+    @cached_property
+    def dimension(self) -> int:
+        return self.shape.dimension
+
+    @cached_property
+    def least_deviation(self) -> float:
+        with np.errstate(over="ignore", under="ignore"):
+            return float(self._deviation * np.sqrt(self.shape.smallest_eigenvalue))
+
+    def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
+        shape, epsilon, step, n = self.shape, self._laplace_epsilon, self.step, self.dimension
+        at = (n + 1) // 2 * self.splits  # first counter block after the normals
+
+        def factors(part: WordStream, words: Words) -> Vector:
+            if epsilon is None:
+                # Gaussian noise has one factor σ; the Laplace radius is Gamma(n, 1/ε) per row.
+                return np.full(part.rows, self._deviation)
+            return part.gammas(float(n), at, words, at) / epsilon
+
+        # The kernel draws, scales and adds in one pass; other shapes need a matrix product between.
+        if shape.is_diagonal and self.splits == 1:
+            kind = kernel.NoiseKind.ADD if epsilon is None else kernel.NoiseKind.ADD_DIRECTION
+            root = None if shape.is_isotropic else np.ascontiguousarray(shape.root)
+            more = 0 if epsilon is None else GAMMA_BLOCKS
+            return stream.add_noise(kind, X, factors, root, step, out, more_blocks=more)
+        finite = True
+        rows = max(1, BLOCK_VALUES // n)
+        for start in range(0, len(X), rows):
+            part = stream.part(start, stop := min(start + rows, len(X)))
+            noise = part.normals(n, splits=self.splits)
+            if epsilon is None:
+                scalars = np.full(part.rows, self._deviation)
+            else:
+                # Divide by ‖N‖ before Σ^{1/2} stretches: Algorithm 1 draws the direction on the sphere.
+                scalars = part.gammas(float(n), at) / epsilon / np.sqrt(row_dots(noise, noise))
+            stretched = noise if shape.is_isotropic else shape.correlate(noise)
+            finite &= kernel.add_given(X[start:stop], stretched, scalars, step, out[start:stop])
+        return finite
+
+    def distances(self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None) -> Vector:
+        """Return ‖x − x'‖_Σ of each pair of rows, or the norm of T(x − x') in (TΣTᵀ)⁺ after a map T.
+
+        ``down`` is T as (m, n) of full row rank; a square T is invertible and changes no distance.
+        """
+        # float64: near rows differ only in the last digits of float32.
+        differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+        if down is None or len(down) == self.dimension:
+            return self.shape.norm(differences)
+        # Post-processing by T hides its kernel: the quotient distance is the norm in (TΣTᵀ)⁺.
+        values, vectors = np.linalg.eigh(down @ self.shape.covariance() @ down.T)
+        return np.asarray(np.linalg.norm(differences @ down.T @ (vectors / np.sqrt(values)), axis=1))
+
+    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        return {} if self.shape.is_isotropic else self.shape.to_arrays()
+
+
+@dataclass(frozen=True, eq=False)
+class Mahalanobis(EllipticalMechanism):
+    """x + Z, Z with density ∝ exp(−ε‖z‖_Σ): ε·‖x − x'‖_Σ metric-LDP (SPARSE, Theorem 1).
+
+    Guarantee:
+        ε/√λ_min(Σ) against Euclidean neighbours. Directions where Σ is small are not protected.
+    Cost:
+        n normal draws and, for a full Σ, one n × n product per vector.
+
+    Attributes:
+        epsilon: ε > 0 per unit of Mahalanobis distance; the noise's mean norm is about n/ε.
+    """
+
+    shape: NoiseShape
+    epsilon: float
+    splits: int = 1
+
+    name: ClassVar[str] = "mahalanobis"
+
+    def __post_init__(self) -> None:
+        epsilon = check_positive(self.epsilon, owner=type(self).__name__, param="epsilon")
+        object.__setattr__(self, "epsilon", epsilon)
+        super().__post_init__()
+
+    @property
+    def _laplace_epsilon(self) -> float:
+        return self.epsilon
+
+    @property
+    def _deviation(self) -> float:
+        # E‖Z‖² = n(n + 1)/ε² over n coordinates.
+        return float(np.sqrt(self.dimension + 1.0) / self.epsilon)
+
+    def noise_covariance(self) -> Matrix:
+        """Return (n + 1)/ε² · Σ."""
+        return (self.dimension + 1) / self.epsilon**2 * self.shape.covariance()
+
+    def advantage(self, distances: Vector) -> Vector:
+        """Return the total variation: an upper bound after a map with a kernel."""
+        return laplace_total_variation(distances, dimension=self.dimension, epsilon=self.epsilon)
+
+    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
+        return elliptical_laplace_guarantee(
+            epsilon=self.epsilon, covariance=self.shape.covariance(), down=down, fitted_on=fitted_on, step=self.step
+        )
+
+    def rescaled(self, factor: float) -> Mechanism:
+        return Mahalanobis(self.shape, self.epsilon / factor, self.splits)
+
+    def weakness(self, rms_norm: float) -> list[str]:
+        # A tenth of the norm, in the direction of least noise.
+        worst, apart = self.guarantee().epsilon_euclidean_worst, 0.1 * rms_norm
+        inside = 0.0 if worst is None else apart * worst / self.epsilon
+        advantage = float(self.advantage(np.array([inside]))[0])
+        return weakness(worst, apart, inside * self.epsilon, advantage, "in the least protected direction")
+
+    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        return self.shape.to_arrays()
+
+    def parameters(self) -> dict[str, float]:
+        return {"epsilon": self.epsilon, "splits": self.splits}
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        shape = NoiseShape.from_arrays(arrays, dimension)
+        return cls(shape, _finite_epsilon(parameters, shape), parameters["splits"])
+
+
+class Laplace(Mahalanobis):
+    """Generalised Laplace (LapMech): isotropic noise with density ∝ exp(−ε‖z‖₂).
+
+    Guarantee:
+        ε·‖x − x'‖₂ metric-LDP in every direction.
+    """
+
+    name: ClassVar[str] = "laplace"
+
+    def __init__(self, dimension: int, epsilon: float, splits: int = 1) -> None:
+        super().__init__(NoiseShape.isotropic(dimension), epsilon, splits)
+
+    def rescaled(self, factor: float) -> Mechanism:
+        return Laplace(self.dimension, self.epsilon / factor, self.splits)
+
+    def weakness(self, rms_norm: float) -> list[str]:
+        if abs(rms_norm - 1) < 0.05:
+            return list(epsilon_meaning(self.dimension, self.epsilon))
+        return super().weakness(rms_norm)
+
+    to_arrays = EllipticalMechanism.to_arrays  # none: Σ = I follows from the dimension
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        epsilon = _finite_epsilon(parameters, NoiseShape.isotropic(dimension))
+        return cls(dimension, epsilon, parameters["splits"])
+
+
+def _finite_epsilon(parameters: Mapping[str, Any], shape: NoiseShape) -> float:
+    """Return ε; raise ValueError if the guarantee or the noise overflows."""
+    epsilon = float(parameters["epsilon"])
+    # A forged file may contain any ε: both the guarantee ε/√λ_min and the norm n/ε must be finite.
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        bounds = [epsilon / np.sqrt(shape.smallest_eigenvalue), shape.dimension / epsilon]
+    if not np.isfinite(bounds).all():
+        raise ValueError("epsilon")
+    return epsilon
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian(EllipticalMechanism):
+    """x + Z, Z ~ N(0, σ²Σ): μ-Gaussian DP with μ = ‖x − x'‖_Σ/σ (Dong, Roth & Su 2022).
+
+    Guarantee:
+        (ε, δ) at distance d for every pair that the analytic Gaussian mechanism allows (Balle & Wang 2018).
+        No ε with δ = 0.
+
+    Attributes:
+        sigma: σ > 0, standard deviation per coordinate for Σ = I.
+    """
+
+    shape: NoiseShape
+    sigma: float
+    splits: int = 1
+
+    name: ClassVar[str] = "gaussian"
+
+    def __post_init__(self) -> None:
+        sigma = check_positive(self.sigma, owner=type(self).__name__, param="sigma")
+        object.__setattr__(self, "sigma", sigma)
+        super().__post_init__()
+
+    @property
+    def _deviation(self) -> float:
+        return self.sigma
+
+    def noise_covariance(self) -> Matrix:
+        """Return σ²Σ."""
+        return self.sigma**2 * self.shape.covariance()
+
+    def advantage(self, distances: Vector) -> Vector:
+        """Return 2Φ(d/2σ) − 1."""
+        return gaussian_total_variation(distances, sigma=self.sigma)
+
+    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
+        return gaussian_guarantee(
+            sigma=self.sigma,
+            covariance=self.shape.covariance(),
+            down=down,
+            fitted_on=fitted_on,
+            step=self.step,
+            local=self._local,
+        )
+
+    _local = None  # (ε, δ) of the calibration of σ, if there was one
+
+    def rescaled(self, factor: float) -> Mechanism:
+        return Gaussian(self.shape, self.sigma * factor, self.splits)
+
+    def parameters(self) -> dict[str, float]:
+        return {"sigma": self.sigma, "splits": self.splits}
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        stored = any(name.startswith("shape.") for name in arrays)
+        shape = NoiseShape.from_arrays(arrays, dimension) if stored else NoiseShape.isotropic(dimension)
+        made = cls(shape, float(parameters["sigma"]), parameters["splits"])
+        # A forged file may contain a σ whose square overflows.
+        if not 1e-300 < made.sigma < 1e300:
+            raise ValueError("sigma")
+        return made
+
+
+class LdpGaussian(Gaussian):
+    """(ε, δ)-local DP for any two inputs of norm at most 1, by Gaussian noise.
+
+    Guarantee:
+        (ε, δ)-LDP: inputs in the unit ball differ by at most 2, and the analytic Gaussian mechanism gives σ
+        for this sensitivity (Balle & Wang 2018, Algorithm 1).
+    """
+
+    name: ClassVar[str] = "ldp-gaussian"
+    SENSITIVITY: ClassVar[float] = 2.0
+    LARGEST_NORM: ClassVar[float] = 1.0 + 1e-5  # float32 rounding of a unit row
+
+    epsilon: float
+    delta: float
+
+    def __init__(self, dimension: int, epsilon: float, delta: float, splits: int = 1) -> None:
+        owner = type(self).__name__
+        epsilon = check_positive(epsilon, owner=owner, param="epsilon")
+        delta = check_probability(delta, owner=owner, param="delta", open_interval=True)
+        object.__setattr__(self, "epsilon", epsilon)
+        object.__setattr__(self, "delta", delta)
+        object.__setattr__(self, "_local", (epsilon, delta))
+        # The sensitivity covers the tolerance, so accepted rows of norm 1 + 1e-5 keep (ε, δ).
+        sensitivity = self.SENSITIVITY * self.LARGEST_NORM
+        sigma = analytic_gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
+        super().__init__(NoiseShape.isotropic(dimension), sigma, splits)
+
+    def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
+        if not np.isfinite(X).all():
+            return False  # the caller raises and names the row
+        self.check_rows(X)
+        return super()._release(X, stream, out)
+
+    def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
+        """Return a mask (N,) of the rows in the unit ball."""
+        return np.asarray(unit_rows(X)[1] <= self.LARGEST_NORM, dtype=bool)
+
+    def check_rows(self, X: Embeddings) -> None:
+        outside = np.flatnonzero(~self.takes(X))
+        if len(outside):
+            raise InvalidInputError(
+                f"{len(outside)} rows of `X` are longer than 1, and the guarantee covers the unit ball. Normalise or "
+                "clip the rows first.",
+                param="X",
+            )
+
+    def rescaled(self, factor: float) -> Mechanism:
+        # σ grows a little slower than 1/ε.
+        return LdpGaussian(self.dimension, self.epsilon / factor, self.delta, self.splits)
+
+    def weakness(self, rms_norm: float) -> list[str]:
+        if self.epsilon <= WEAK_EPSILON:
+            return []
+        return [f"A factor of e^{self.epsilon:.3g} between any two inputs is no protection by itself."]
+
+    def parameters(self) -> dict[str, float]:
+        return {"epsilon": self.epsilon, "delta": self.delta, "sigma": self.sigma, "splits": self.splits}
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        made = cls(dimension, parameters["epsilon"], parameters["delta"], parameters["splits"])
+        # A forged file could state another σ than (ε, δ) give.
+        stored = float(parameters["sigma"])
+        if not abs(stored / made.sigma - 1) < 1e-9:
+            raise ValueError("sigma")
+        # Another SciPy may compute σ with other last bits; keyed noise must not change with it.
+        object.__setattr__(made, "sigma", stored)
+        return made
+
+
+def rms_norm_of_epsilon(epsilon: float, dimension: int) -> float:
+    """Return sqrt(E‖Z‖²) = sqrt(n(n+1))/ε of Laplace noise, the same for every Σ of trace n."""
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(dimension * (dimension + 1.0)) / epsilon)
+
+
+def epsilon_of_rms_norm(rms_norm: float, dimension: int) -> float:
+    """Return the ε at which the noise has root mean square norm ``rms_norm``."""
+    return float(np.sqrt(dimension * (dimension + 1.0)) / rms_norm)

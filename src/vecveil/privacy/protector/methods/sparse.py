@@ -1,0 +1,128 @@
+"""The ``sparse`` methods: noise shaped by a learnt mask, as published, or by a known classifier (SPARSE-WB).
+
+For SPARSE-WB integrated gradients of the published multi-label classifier's output for each concept word of a text
+replace the learnt mask. Only this method uses an attack in its defence; an audit trains another attacker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vecveil.errors import InvalidInputError
+from vecveil.privacy.protector.data import Data
+from vecveil.privacy.protector.method import Aim, Candidate, Method
+from vecveil.privacy.sensitivity.hard_concrete import MaskOptions, fit_hard_concrete_mask, stability_of
+from vecveil.privacy.sensitivity.integrated_gradients import white_box_sensitivity, white_box_shape
+from vecveil.privacy.sensitivity.shapes import NoiseShape
+from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseOptions(MaskOptions):
+    """Options of ``sparse``: its mask's, and these.
+
+    Attributes:
+        floor: least share of the noise in any dimension.
+        stability_seeds: masks that are trained to measure how much the mask depends on the seed.
+    """
+
+    floor: float = 1e-6
+    stability_seeds: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self.floor, owner="fit", param="floor")
+        check_count(self.stability_seeds, owner="fit", param="stability_seeds")
+
+
+def sparse_candidate(data: Data, options: SparseOptions, aim: Aim) -> Candidate:
+    """Return noise shaped by the mask that distinguishes pairs, or the two classes of given labels."""
+    positive, negative = _sides(data, aim.seed)
+    masks = [
+        fit_hard_concrete_mask(positive, negative, options, seed=aim.seed + i, show_progress=aim.show_progress)
+        for i in range(options.stability_seeds)
+    ]
+    mask = masks[0].to_record()
+    if len(masks) > 1:
+        # Further masks only measure how much the mask depends on the seed; the first one shapes the noise.
+        mask["seed_stability"] = stability_of([m.mask for m in masks])
+    shape = NoiseShape.from_diagonal(np.asarray(masks[0].mask, dtype=np.float64), floor=options.floor)
+    parameters = {"floor": options.floor, **options.to_record()}
+    return Candidate(shape, parameters=parameters, findings={"mask": mask})
+
+
+def _sides(data: Data, seed: int) -> tuple[Embeddings, Embeddings]:
+    """Return the pairs, or equally many rows of two classes: unequal sides would bias the mask's classifier."""
+    if data.negative is not None:
+        return data.positive, data.negative
+    labels = data.token_labels
+    assert labels is not None
+    if labels.shape[1] != 2 or not (labels.sum(axis=1) == 1).all():
+        raise InvalidInputError(
+            f"Method 'sparse' learns from two sides, not from {labels.shape[1]} labels. Use subspace or covariance.",
+            param="method",
+        )
+    rng = np.random.default_rng(seed)
+    first, second = (rng.permutation(np.flatnonzero(labels[:, j])) for j in (0, 1))
+    count = min(len(first), len(second))
+    return data.positive[first[:count]], data.positive[second[:count]]
+
+
+SPARSE = Method(
+    "sparse",
+    "SPARSE as published: a learnt mask shapes diagonal Mahalanobis noise",
+    sparse_candidate,
+    option_type=SparseOptions,
+    metric="Mahalanobis",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhiteboxOptions:
+    """Options of ``sparse-whitebox``: floor of the noise, steps of the gradients, epochs of the classifier."""
+
+    floor: float = 1e-6
+    steps: int = 50
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(self.floor, owner="fit", param="floor")
+        check_count(self.steps, owner="fit", param="steps")
+        if self.epochs is not None:
+            check_count(self.epochs, owner="fit", param="epochs")
+
+
+def whitebox_candidate(data: Data, options: WhiteboxOptions, aim: Aim) -> Candidate:
+    """Return diagonal Mahalanobis noise shaped by integrated gradients."""
+    from vecveil.privacy.networks import PUBLISHED, train_network  # loads torch
+    from vecveil.privacy.training import TrainingRun
+
+    floor, steps, epochs = options.floor, options.steps, options.epochs or PUBLISHED.epochs
+    X = data.positive.astype(np.float32)
+    L = data.token_labels
+    if L is None:  # without words, classify D+ against D-
+        _, negative = data.sides("method", "sparse-whitebox")
+        X = np.concatenate([X, negative.astype(np.float32)])
+        L = np.repeat([1, 0], len(data.positive))[:, None].astype(np.uint8)
+    labels = np.asarray(L)
+    # The classifier of the paper; `epochs` alone can be changed.
+    schedule = replace(PUBLISHED, epochs=epochs)
+    sizes, rng = (X.shape[1], labels.shape[1]), np.random.default_rng(aim.seed)
+    network, _ = train_network(
+        lambda rng: (X, labels), sizes, schedule, TrainingRun(rng, "Training the classifier", aim.show_progress)
+    )
+    weights = white_box_sensitivity(network.module.eval(), X, labels, steps=steps, show_progress=aim.show_progress)
+    shape = white_box_shape(weights, floor=floor)
+    return Candidate(shape, parameters={"floor": floor, "steps": steps, "epochs": epochs})
+
+
+SPARSE_WHITEBOX = Method(
+    "sparse-whitebox",
+    "SPARSE-WB: integrated gradients of a token classifier shape diagonal Mahalanobis noise",
+    whitebox_candidate,
+    option_type=WhiteboxOptions,
+    metric="Mahalanobis",
+)

@@ -1,0 +1,164 @@
+"""The reward R = −α‖e' − e‖ − β p(e') − γ‖e' − c‖, its baseline and its targets (TextCrafter, Eq. 19 to 28)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.errors import InvalidInputError, optional_import
+from vecveil.privacy.textcrafter.pii_classifier import PiiClassifier
+from vecveil.privacy.textcrafter.settings import PolicySettings
+from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_embeddings, check_seed
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+Array = npt.NDArray[Any]
+
+_STARTS = 4  # of k-means; the one with the least inertia is kept
+_BLOCK = 2**22  # numbers held at once: 32 MB
+
+
+def plain_centroids(
+    plain: Embeddings, *, clusters: int = 8, seed: int = 0, most: int = 20_000, least: int = 5
+) -> npt.NDArray[np.float64]:
+    """Return the centroids of k-means on ``plain``: (k, n) float64, largest cluster first.
+
+    Centroids are means of vectors: shorter than 1 for vectors of norm 1.
+
+    Args:
+        plain: (Q, n) vectors of texts without PII.
+        clusters: k ≥ 1. More puts targets nearer to each vector, and each stands for fewer texts.
+        seed: of the sample and of k-means, which runs on one thread: one seed, one result.
+        most: more rows are sampled down to this number.
+        least: smaller clusters are dropped, so the result can have fewer than k rows: the centroid of one row is that
+            row, and protector files contain the centroids. With fewer than ``least`` rows for each of k clusters
+            only the largest is kept.
+
+    Raises:
+        InvalidInputError: fewer distinct rows than clusters.
+    """
+    owner = "plain_centroids"
+    checked = check_embeddings(plain, owner=owner, param="plain", min_rows=1)
+    k = check_count(clusters, owner=owner, param="clusters")
+    most = check_count(most, owner=owner, param="most")
+    least = check_count(least, owner=owner, param="least")
+    seed = check_seed(seed, owner=owner)
+    rng = np.random.default_rng(seed)
+    if len(checked) > most:
+        checked = checked[np.sort(rng.choice(len(checked), most, replace=False))]
+    X = checked.astype(np.float64)
+    # With fewer distinct rows k-means would return empty clusters; lowering k is the caller's choice.
+    distinct = len(np.unique(X, axis=0))
+    if distinct < k:
+        raise InvalidInputError(
+            f"{k} clusters of {distinct} distinct rows: ask for fewer clusters, or give more plain texts.",
+            param="clusters",
+        )
+    with optional_import("Clustering plain vectors", "scikit-learn", "textcrafter"):
+        from sklearn.cluster import KMeans
+        from threadpoolctl import threadpool_limits
+    # Several threads would add in a varying order: the last bits would differ between runs.
+    with threadpool_limits(1):
+        model = KMeans(k, n_init=_STARTS, random_state=int(rng.integers(2**31)))
+        model.fit(X)
+    sizes = np.bincount(model.labels_, minlength=k)
+    order = np.argsort(-sizes, kind="stable")
+    # Centroids are saved in protector files: one of few rows would reveal a text.
+    large = order[sizes[order] >= least] if len(X) >= least * k else order[:1]
+    centroids: npt.NDArray[np.float64] = model.cluster_centers_[large if len(large) else order[:1]]
+    return centroids
+
+
+def nearest(X: Embeddings, centroids: Array) -> npt.NDArray[np.int64]:
+    """Return the row of the nearest of ``centroids`` (k, n) for each row of ``X`` (N, n): (N,); the first of equals."""
+    owner = "nearest"
+    targets = check_embeddings(centroids, owner=owner, param="centroids", min_rows=1)
+    checked = check_embeddings(X, owner=owner, param="X", dimension=targets.shape[1])
+    targets = targets.astype(np.float64)
+    # ‖e − c‖² without ‖e‖², which is equal for every c.
+    squares = np.einsum("kn,kn->k", targets, targets)
+    step = max(1, _BLOCK // max(targets.shape))
+    rows = np.empty(len(checked), dtype=np.int64)
+    for start in range(0, len(checked), step):
+        block = checked[start : start + step].astype(np.float64)
+        rows[start : start + step] = (squares - 2 * (block @ targets.T)).argmin(axis=1)
+    return rows
+
+
+def least_pii(centroids: Array, classifier: PiiClassifier) -> int:
+    """Return the row of the centroid with the least p, the target if one cluster serves all."""
+    return int(classifier.logit(centroids).argmin())  # sigmoid is monotone: no need to apply it
+
+
+class RewardTerms(NamedTuple):
+    """The three unweighted terms ‖e' − e‖, p(e') and ‖e' − c‖, each of the shape of e' without its last dimension."""
+
+    distance: Tensor
+    p_pii: Tensor
+    cluster: Tensor
+
+
+class Reward:
+    """The reward R and its baseline b.
+
+    Args:
+        classifier: logistic regression, p(e) = sigmoid(w · e + b).
+        settings: α, β, γ and the baseline's coefficients.
+        device: of the vectors.
+        dtype: of the vectors; None is torch.float32.
+    """
+
+    def __init__(
+        self,
+        classifier: PiiClassifier,
+        settings: PolicySettings,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        import torch
+
+        weights = torch.from_numpy(np.array(classifier.weights, dtype=np.float64))
+        weights = weights.to(device, dtype or torch.float32)
+        # A weight beyond the dtype's range would saturate p and its gradient: NaN makes it visible.
+        self._weights = torch.where(weights.isfinite(), weights, torch.nan)
+        self._intercept = classifier.intercept
+        self._settings = settings
+
+    def p_pii(self, e: Tensor) -> Tensor:
+        """Return p(e), the classifier's probability of PII."""
+        return (e @ self._weights + self._intercept).sigmoid()
+
+    def terms(self, e: Tensor, protected: Tensor, c: Tensor) -> RewardTerms:
+        """Return the terms of R for e' = ``protected``, (..., n)."""
+        import torch
+
+        norm = torch.linalg.vector_norm
+        return RewardTerms(norm(protected - e, dim=-1), self.p_pii(protected), norm(protected - c, dim=-1))
+
+    def total(self, terms: RewardTerms) -> Tensor:
+        """Return R (Eq. 19)."""
+        s = self._settings
+        return -s.alpha * terms.distance - s.beta * terms.p_pii - s.gamma * terms.cluster
+
+    def baseline(self, e: Tensor, c: Tensor) -> Tensor:
+        """Return b = a R(e) + c_b, R(e) the reward of leaving e as it is (Eq. 20, 21)."""
+        s = self._settings
+        clean = self.total(self.terms(e, e, c))
+        return s.baseline_scale * clean + s.baseline_offset
+
+
+def target_centroids(
+    X: Embeddings, centroids: Embeddings, classifier: PiiClassifier, settings: PolicySettings
+) -> npt.NDArray[np.float64]:
+    """Return c of each row of ``X``, (N, n): the nearest centroid, or one with the least p for all."""
+    if settings.cluster == "fixed":
+        rows = np.full(len(X), least_pii(centroids, classifier))
+    else:
+        rows = nearest(X, centroids)
+    targets: npt.NDArray[np.float64] = np.asarray(centroids, dtype=np.float64)[rows]
+    return targets

@@ -1,0 +1,1 @@
+"""What a release keeps: utility tasks and their figures, each with an interval."""

@@ -1,0 +1,329 @@
+"""Fill a sealed index from a vector database or a table, compare it with its sources, and forget rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, StoreError
+from vecveil.index.blob import SEALED_FIELD
+from vecveil.index.sealed_index import SealedIndex
+from vecveil.index.sealer import Unsealed
+from vecveil.runtime import progress
+from vecveil.stores.forgetting import Erasure, Reconciliation, begun, now
+from vecveil.stores.migrating import MigrationOptions, SourceCheck, check_source, texts_and_metadata
+from vecveil.stores.scanning import Reservoir, Sample, usable_rows
+from vecveil.stores.store import Batch, VectorStore
+from vecveil.texts.tables.columns import ids_of, json_values, missing_column, printed_number
+from vecveil.texts.tables.pipeline import ID
+from vecveil.texts.tables.reading import Chunk, TableReader
+
+_COMPARED = 1000  # rows that are read back
+REMAINS = (
+    "Backups, snapshots and versions of the storage from before open for whoever has the key file: `vecveil reseal` "
+    "gives the index a new key and deletes the old one. They then open only with a backup of the key file from before.",
+    "Freed blocks of the disk: nothing here reaches them.",
+)
+
+
+@dataclass(frozen=True)
+class Filling:
+    """Counts of a finished and verified copy.
+
+    Attributes:
+        rows: rows of the source that the index contains.
+        written: rows that this run wrote; the others were there already.
+        skipped: bad rows that were left out.
+        compared: rows whose vector, text and metadata were read back and compared.
+    """
+
+    rows: int
+    written: int
+    skipped: int
+    compared: int
+
+    def to_record(self) -> dict[str, int]:
+        """Return the counts as JSON values."""
+        return asdict(self)
+
+
+def fill(
+    source: VectorStore,
+    index: SealedIndex,
+    *,
+    drop: Sequence[str] = (),
+    skip_bad: bool = False,
+    batch: int = 20_000,
+    on_checked: Callable[[SourceCheck], None] | None = None,
+    show_progress: bool | None = None,
+) -> Filling:
+    """Copy the rows of ``source`` with exact vectors, texts and all fields to ``index``, and verify the copy.
+
+    A repeated call leaves the rows that the index has already, with equal content, and writes the others.
+
+    Args:
+        drop: fields to leave out.
+        skip_bad: leave out rows without a finite vector of the right dimension; otherwise they stop the copy.
+        on_checked: called with the check of the source before anything is written.
+
+    Raises:
+        StoreError: the source has rows that cannot be copied, or changed meanwhile; or the index contains other rows.
+        IncompatibleError: the index or its encoder has a different dimension.
+    """
+    options = MigrationOptions(seal=True, drop=tuple(drop), skip_bad=skip_bad)
+    check = check_source(source, None, options, batch, show_progress)
+    dimension = check.info.dimension
+    _check_dimension(index, dimension)
+    if on_checked is not None:
+        on_checked(check)
+
+    def batches() -> Iterator[tuple[Batch, int]]:
+        for part in source.every_row(batch):
+            good, bad = usable_rows(part, dimension)
+            if bad.total and not skip_bad:
+                raise StoreError(
+                    f"The source got bad rows meanwhile ({bad}): {bad.named}. Correct them, or omit them with "
+                    "--skip-bad.",
+                    param="source",
+                )
+            rows = part.rows(np.flatnonzero(good).tolist())
+            texts, metadata = texts_and_metadata(rows.fields, check.carried, check.withheld)
+            yield Batch(rows.ids, rows.vectors, _rows(texts, metadata)), bad.total
+
+    ids = (name for names in source.ids() for name in names)
+    return _copy(batches(), ids, index, -(-check.rows // batch), show_progress)
+
+
+def fill_from_table(
+    reader: TableReader,
+    index: SealedIndex,
+    *,
+    id_column: str | None = None,
+    drop: Sequence[str] = (),
+    batch: int = 20_000,
+    show_progress: bool | None = None,
+) -> Filling:
+    """Copy the rows of a table to ``index``, and verify the copy; see `fill`.
+
+    The vectors of the table are taken; the encoder of the index encodes the texts of a table without vectors. All other
+    columns become metadata. A column of a CSV file becomes numbers if each of its values prints as it is written, and
+    equal numbers are written alike: 250.00, 007, 1e3, or 1.0 beside 1 keep the whole column as texts.
+
+    Args:
+        id_column: column of the ids; None takes ``id``, or the numbers of the rows, from 0.
+        drop: columns to leave out.
+
+    Raises:
+        DataFileError: the table is damaged, lacks a column, repeats an id, or is protected already.
+        InvalidInputError: it has no vectors, and the index no encoder.
+    """
+    if reader.metadata.get("protected") or SEALED_FIELD in reader.types:
+        raise DataFileError(
+            f"{reader.name} is a table that vecveil has protected. A sealed index contains exact vectors: copy the "
+            "clean table.",
+            code="E-DATA-FILE-PROTECTED",
+            param="path",
+        )
+    if reader.embedding_column is None and index.encoder is None:
+        raise InvalidInputError(
+            f"{reader.name} has no vectors. Name the encoder of its texts with encoder= (--encoder), or the column of "
+            "vectors with embedding_column= (--embedding-column).",
+            param="encoder",
+        )
+    if id_column is None and ID in reader.types:
+        id_column = ID
+    for param, name in (("id_column", id_column), *(("drop", name) for name in drop)):
+        if name is not None and name not in reader.types:
+            raise missing_column(reader.name, param, name, reader.types)
+    _check_dimension(index, reader.dimension)
+    kept_columns = [name for name in reader.others if name not in (id_column, *drop)]
+    numbers = set(kept_columns) if reader.format in ("csv", "tsv") else set()
+    named = [] if id_column is None else [id_column]
+    ids = {} if named else dict.fromkeys(map(str, range(reader.rows)))
+    checked = reader.select([*named, *numbers], texts=False, vectors=False).in_chunks(batch)
+    whole: dict[str, set[type]] = {name: set() for name in numbers}
+    for chunk in checked if named or numbers else ():
+        ids.update(dict.fromkeys(_ids(chunk, id_column, reader.name)))
+        for name in sorted(numbers):
+            parsed = {value: printed_number(value) for value in chunk.columns[name] if value}
+            # Of two texts of one number that both print back, one ends in .0.
+            whole[name].update(type(number) for number in parsed.values() if number is not None and number % 1 == 0)
+            if None in parsed.values() or len(whole[name]) == 2:
+                numbers.remove(name)
+    if len(ids) < reader.rows:
+        raise DataFileError(
+            f"{reader.name}: {reader.rows - len(ids):,} rows have the id of another row. Name another column with "
+            "id_column= (--id-column), or give each row its own id.",
+            param="id_column",
+        )
+    empty = (None, "") if reader.format in ("csv", "tsv") else (None,)
+
+    def batches() -> Iterator[tuple[Batch, int]]:
+        for chunk in reader.select([*named, *kept_columns]).in_chunks(batch):
+            columns = {name: json_values(chunk.columns[name]) for name in kept_columns}
+            for name in numbers:
+                columns[name] = [printed_number(value) if value else None for value in columns[name]]
+            records = [
+                {name: values[i] for name, values in columns.items() if values[i] not in empty}
+                for i in range(chunk.rows)
+            ]
+            X = np.empty((chunk.rows, 0), np.float32) if chunk.vectors is None else chunk.vectors
+            texts = [None] * chunk.rows if chunk.texts is None else chunk.texts
+            yield Batch(_ids(chunk, id_column, reader.name), np.asarray(X, np.float32), _rows(texts, records)), 0
+
+    return _copy(batches(), ids, index, -(-reader.rows // batch), show_progress)
+
+
+def _ids(chunk: Chunk, id_column: str | None, name: str) -> tuple[str, ...]:
+    if id_column is None:
+        return tuple(str(chunk.first_row + i) for i in range(chunk.rows))
+    return tuple(ids_of(chunk.columns[id_column], source=name, first_row=chunk.first_row))
+
+
+def _rows(texts: Sequence[str | None], metadata: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    return tuple({"text": text, "metadata": row} for text, row in zip(texts, metadata, strict=True))
+
+
+def _check_dimension(index: SealedIndex, dimension: int | None) -> None:
+    if index.encoder is not None and dimension is not None and index.encoder.dimension != dimension:
+        raise IncompatibleError(
+            f"The source contains vectors of {dimension} dimensions; the encoder {index.encoder.name} makes "
+            f"{index.encoder.dimension}. Name the encoder that made the source.",
+            code="E-INCOMPATIBLE-ENCODER",
+            param="encoder",
+        )
+
+
+def _copy(
+    batches: Iterable[tuple[Batch, int]], ids: Iterable[str], index: SealedIndex, total: int, show: bool | None
+) -> Filling:
+    """Write the rows of ``batches`` that the index does not contain already, and verify it.
+
+    Args:
+        batches: rows whose fields are ``text`` and ``metadata``, with the number of rows that were left out. Vectors of
+            dimension 0 stand for texts that the index encodes.
+        ids: all ids of the source.
+    """
+    there = set(index.ids()) if index.exists() else set()
+    if foreign := there.difference(ids):
+        raise StoreError(
+            f"The index has {len(foreign):,} rows that the source lacks. Name another folder as DEST, or delete "
+            "these rows with `vecveil reconcile` and `vecveil forget`.",
+            param="dest",
+        )
+    sample, copied = Reservoir(_COMPARED, 0), set[str]()
+    written = skipped = 0
+    for rows, left_out in progress(batches, "Copying", total=total, show=show, unit="batch"):
+        skipped += left_out
+        sample.add(rows, np.ones(len(rows), np.bool_))
+        copied.update(rows.ids)
+        known = [i for i, name in enumerate(rows.ids) if name in there]
+        same = _equal(index.get([rows.ids[i] for i in known]), rows.rows(known), index.precision) if known else []
+        done = {known[k] for k in same}
+        # A segment states for all its rows whether they have a text.
+        for has_text in (True, False):
+            new = [i for i, row in enumerate(rows.fields) if i not in done and (row["text"] is not None) is has_text]
+            if new:
+                index.add(
+                    [str(rows.fields[i]["text"]) for i in new] if has_text else None,
+                    ids=[rows.ids[i] for i in new],
+                    vectors=np.ascontiguousarray(rows.vectors[new]) if rows.vectors.shape[1] else None,
+                    metadata=[rows.fields[i]["metadata"] for i in new],
+                )
+                written += len(new)
+    index.refresh(afresh=True)  # what the storage contains is compared, not local copies
+    stored = set(index.ids())
+    if stored != copied or index.count() != len(copied):
+        raise StoreError(
+            f"Verification failed: {len(copied - stored):,} rows of the source are missing in the index, which has "
+            f"{len(stored - copied):,} others. Stop programs that write to either, and repeat the command.",
+            code="E-STORE-INCOMPLETE",
+            param="dest",
+        )
+    chosen = sample.sample(0)
+    if len(_equal(index.get(list(chosen.ids), missing="skip"), chosen, index.precision)) != len(chosen):
+        raise StoreError(
+            "Verification failed: rows that were read back from the index differ from the source. Stop programs that "
+            "write to either, and repeat the command.",
+            code="E-STORE-INCOMPLETE",
+            param="dest",
+        )
+    return Filling(len(copied), written, skipped, len(chosen))
+
+
+def _equal(stored: Unsealed, rows: Batch | Sample, precision: str) -> list[int]:
+    """Return the positions of the rows of ``stored`` that equal ``rows`` at ``precision``, in the same order."""
+    if len(stored.ids) != len(rows):
+        return []
+    close = np.ones(len(rows), np.bool_)
+    if len(rows) and rows.vectors.shape[1]:
+        values = np.abs(rows.vectors)
+        if precision == "int8":  # half a step, of which the largest value of a row has 127
+            tolerance = values.max(axis=1, keepdims=True) / 253
+        else:
+            tolerance = 2.0**-10 * values + 2.0**-24
+        close = (np.abs(stored.vectors - rows.vectors) <= tolerance).all(axis=1)
+    return [
+        k
+        for k, row in enumerate(rows.fields)
+        if close[k] and stored.texts[k] == row["text"] and stored.metadata[k] == row["metadata"]
+    ]
+
+
+def reconcile(index: SealedIndex, ids: Iterable[str]) -> Reconciliation:
+    """Return the rows of ``index`` that have no source among ``ids``, and the sources that have no row."""
+    sources = dict.fromkeys(ids)
+    rows = dict.fromkeys(index.ids())
+    return Reconciliation(
+        len(rows),
+        tuple(name for name in rows if name not in sources),
+        tuple(name for name in sources if name not in rows),
+    )
+
+
+def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[str], *, name: str) -> Erasure:
+    """Delete the rows of ``ids``, rewrite every segment that held them, and write a receipt.
+
+    A killed run continues with the same call.
+
+    Args:
+        receipt: file of the `Erasure`, written before the first deletion and after the last check.
+        name: public name of the index, for the receipt.
+
+    Raises:
+        StoreError: the storage does not answer, or the receipt is of a different list or index.
+    """
+    names = list(dict.fromkeys(ids))
+    present = len(set(index.ids()).intersection(names))
+    before = begun(Path(receipt), name, {each.encode("utf-8", "surrogatepass"): each for each in names})
+    done = replace(before.with_own(rows=present), absent=len(names) - present)
+    done.save(receipt)
+    index.forget(names)
+    index.refresh()
+    if left := len(set(index.ids()).intersection(names)):
+        raise StoreError(
+            f"{left:,} ids of the list are in the index again: another program writes them. Stop it, and repeat the "
+            "command.",
+            code="E-STORE-DATABASE",
+            param="ids",
+        )
+    done = replace(
+        done,
+        finished=now(),
+        compacted="Every segment that held a version of the rows was rewritten, and deleted.",
+        unverified=(
+            (f"{done.earlier['rows']:,} rows were deleted by an earlier run, as the receipt said.",)
+            if done.earlier.get("rows")
+            else ()
+        ),
+        verified=(f"The ids of all {index.count():,} rows of the index were read again: none is on the list.",),
+        remains=tuple(REMAINS),
+    )
+    done.save(receipt)
+    return done

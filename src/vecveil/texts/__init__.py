@@ -1,0 +1,1 @@
+"""How texts come in: encoders, tables and the folding of spellings."""

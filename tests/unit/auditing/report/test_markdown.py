@@ -1,0 +1,194 @@
+"""The Markdown export says what the page says, and no text of the record becomes markup."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from harness.sample_audit import VARIANTS, sample_audit
+from vecveil.auditing.report import render_audit, render_audit_markdown
+from vecveil.auditing.report.text import JOINER, markdown, markdown_block, markdown_code
+
+HOSTILE = (
+    "[click](https://evil.example)",
+    "![x](https://evil.example/x.png)",
+    "https://evil.example www.evil.example mailto:a@evil.example someone@evil.example",
+    "<img src=x onerror=alert(1)><https://evil.example>",
+    "| a | b |\n|---|---|\n| c \\| d | e \\\\| f |",
+    "`code` ``two`` ```three``` `",
+    "**bold** __bold__ *em* _em_ ~~gone~~ $math$",
+    "# heading",
+    "- item",
+    "1. item",
+    "===",
+    "> quote",
+    "\n\n# heading after a blank line\n\n",
+    "&lt;b&gt; &#64;",
+    "@team #123 GH-12 owner/repo#1",
+    "ends with a backslash \\",
+    "[ref]: https://evil.example",
+    "[^1] <!-- comment --> <details>",
+    "\u202e\x1b[31m\ud800",
+)
+
+
+def tokens(document: str) -> list[Any]:
+    """Return what a Markdown parser makes of the document, inline tokens behind their block."""
+    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table")
+    found = []
+    for token in parser.enable("strikethrough").parse(document):
+        found += [token, *(token.children or [])]
+    return found
+
+
+def kinds(document: str) -> Counter[str]:
+    """Return how many tokens of each kind a Markdown parser finds in the document."""
+    return Counter(token.type for token in tokens(document))
+
+
+@functools.cache
+def plain() -> tuple[str, Counter[str]]:
+    """Return the document of a record of plain words, and its tokens."""
+    document = render_audit_markdown(poisoned("words"))
+    return document, kinds(document)
+
+
+def headings(document: str) -> list[str]:
+    return re.findall(r"^(#+ .*)$", re.sub(r"(?s)^(`{3,}).*?^\1$", "", document, flags=re.M), re.M)
+
+
+def poisoned(words: str) -> dict[str, Any]:
+    """Return a record that holds ``words`` in every free string."""
+    record = json.loads(json.dumps(sample_audit("hostile")).replace(json.dumps(evil())[1:-1], json.dumps(words)[1:-1]))
+    assert isinstance(record, dict)
+    return record
+
+
+def evil() -> str:
+    return str(sample_audit("hostile")["concept"])
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "hostile"])
+def test_it_has_the_sections_of_the_page_in_their_order(variant: str) -> None:
+    record = sample_audit(variant)
+    page = re.findall(r"<h2[^>]*>([^<]*)<", render_audit(record))
+    shown = [line[3:] for line in headings(render_audit_markdown(record)) if line.startswith("## ")]
+    rest = iter(shown)  # the page folds away what follows in Markdown
+    assert all(heading in rest for heading in page if heading not in ("To repeat it", "Details"))
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "hostile"])
+def test_every_figure_of_the_page_is_in_it(variant: str) -> None:
+    page, document = (f(sample_audit(variant)) for f in (render_audit, render_audit_markdown))
+    words = re.sub("<style>.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL).replace("\u00a0", " ")
+    shares = set(re.findall(r"\d+\.\d %", words))
+    assert shares
+    assert shares <= set(re.findall(r"\d+\.\d %", document.replace("\u00a0", " ")))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_tables_have_as_many_cells_as_heads(variant: str) -> None:
+    document = render_audit_markdown(sample_audit(variant))
+    width = None
+    for line in document.splitlines():
+        if not line.startswith("| "):
+            width = None
+            continue
+        cells = len(re.findall(r"(?:\\.|[^|\\])+", line.strip("|").replace("\\|", "")))
+        width = cells if width is None else width
+        assert cells == width, line
+    expected = {"heading_open", "table_open", "strong_open", "bullet_list_open", "code_inline"}
+    assert expected <= kinds(document).keys()
+
+
+@pytest.mark.parametrize("words", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_text_becomes_markup(words: str) -> None:
+    clean, expected = plain()
+    document = render_audit_markdown(poisoned(words))
+    found = kinds(document)
+    assert len(headings(document)) == len(headings(clean))
+    for kind in ("table_open", "tr_open"):
+        assert found[kind] == expected[kind]
+    assert found.keys() <= expected.keys()
+    assert not found.keys() & {"link_open", "image", "html_inline", "html_block", "em_open"}
+    outside = re.sub(r"(?s)(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", document)
+    for linked in ("://", "www.", "mailto:", "@team", "@evil", "#1", "GH-12"):
+        assert linked not in outside
+    assert not re.search("[\x00-\x08\x0e-\x1f\u202a-\u202e\ud800-\udfff]", document)
+
+
+def test_control_plain_markup_is_found() -> None:
+    assert {"link_open", "image", "html_block", "em_open", "table_open"} <= kinds(
+        "[a](b) ![a](b) *em*\n\n<div>\n\n| a |\n| --- |\n| b |\n"
+    ).keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("plain words, 12.5 % (10.1–14.9 %)", "plain words, 12.5 % (10.1–14.9 %)"),
+        ("noise_to_signal = 0.25", r"noise\_to\_signal = 0.25"),
+        ("a | b\n c", r"a \| b c"),
+        ("1. first", r"1\. first"),
+        ("- first", r"\- first"),
+        ("#12 @you", f"\\#{JOINER}12 @{JOINER}you"),
+    ],
+)
+def test_what_text_becomes(words: str, shown: str) -> None:
+    assert markdown(words) == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [("mlp-adaptive", "`mlp-adaptive`"), ("a`b", "``a`b``"), ("`a", "`` `a ``"), ("a|b", r"`a\|b`"), ("", "`  `")],
+)
+def test_what_a_name_becomes(words: str, shown: str) -> None:
+    assert markdown_code(words) == shown
+
+
+def test_a_command_cannot_end_its_block() -> None:
+    assert markdown_block("a\n```\nb") == "````text\na\n```\nb\n````"
+
+
+def test_texts_and_terms_only_where_the_record_holds_them() -> None:
+    plain = render_audit_markdown(sample_audit())
+    assert "contains texts" not in plain
+    assert "warfarin" not in plain
+    held = render_audit_markdown(sample_audit("reconstructions"))
+    assert "**This page now contains texts:" in held
+    assert "| The patient was given warfarin on day 1 and went home. |" in held
+    assert "warfarin" in render_audit_markdown(sample_audit("many-terms"))
+
+
+def test_a_store_without_a_clean_side_has_no_clean_column() -> None:
+    document = render_audit_markdown(sample_audit("store-without-clean"))
+    assert document.startswith("# What leaks from this store about “drug”\n")
+    assert "| Clean |" not in document
+    assert "protected" not in document.lower()
+
+
+def test_names_between_backticks_are_code() -> None:
+    record = sample_audit() | {"limits": ["Use `protect | a` at least, not `*`."]}
+    assert "- Use `protect \\| a` at least, not `*`." in render_audit_markdown(record).splitlines()
+    page = render_audit(record)
+    assert "<li>Use <code>protect | a</code> at least, not <code>*</code>.</li>" in page
+    stray = render_audit_markdown(record | {"limits": ["A stray ` stays, <b> too."]})
+    assert "- A stray \\` stays, \\<b\\> too." in stray.splitlines()
+
+
+def test_how_much_of_the_concept_is_attacked() -> None:
+    text = render_audit_markdown(sample_audit())
+    for words in (
+        "104 of 310 words of the concept, those in enough texts: 91.7 % of their occurrences "
+        "(9,921 of 10,820, a word counted once in a text)",
+        "Texts without an attacked word are not used: 7,072 of the 7,072 with the concept are",
+        "2,114 word occurrences",
+        "500 texts",
+        "Chance of a term is what naming the most frequent terms",
+    ):
+        assert words in text.replace("\u00a0", " ")

@@ -1,0 +1,227 @@
+"""A ledger survives kills, forks, and many processes and threads that record at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from harness.command_line import environment
+from harness.fresh_process import in_fresh_process
+from vecveil.errors import LedgerCapError
+from vecveil.privacy.accounting.ledger import Ledger, transaction
+
+P = "a1b2c3"
+BATCH = 500
+WRITER = f"""
+import sys
+from vecveil.privacy.accounting.ledger import Ledger
+ledger = Ledger(sys.argv[1])
+done = 0
+while True:
+    ledger.record([f"{{done}} {{i}}" for i in range({BATCH})], protector="{P}", epsilon=1.0)
+    done += 1
+    print(done, flush=True)
+"""
+
+HAMMER = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from vecveil.privacy.accounting.ledger import Ledger
+from vecveil.errors import LedgerCapError
+
+ledger = Ledger(sys.argv[1], cap=20)
+def some(thread):
+    taken = 0
+    for k in range(20):
+        try:
+            ledger.record(["a", "b", f"own {k}"], protector=sys.argv[2], epsilon=1.0)
+            taken += 1
+        except LedgerCapError:
+            pass
+    return taken
+with ThreadPoolExecutor(3) as pool:
+    print(sum(pool.map(some, range(3))))
+"""
+
+
+def start(code: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)], env=environment(), stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_a_kill_at_any_time_leaves_what_was_acknowledged(tmp_path: Path) -> None:
+    """Killed at random moments, one file after another: acknowledged batches and at most one more."""
+    rng = random.Random()
+    for attempt in range(8):
+        path = tmp_path / f"{attempt}.ledger"
+        with start(WRITER, path) as writer:
+            assert writer.stdout is not None
+            acknowledged = int(writer.stdout.readline())
+            time.sleep(rng.uniform(0, 0.15))
+            writer.send_signal(signal.SIGKILL)
+            rest = writer.stdout.read().split("\n")[:-1]
+        acknowledged = int(rest[-1]) if rest else acknowledged
+        ledger = Ledger(path)
+        assert ledger.total in (acknowledged * BATCH, (acknowledged + 1) * BATCH)
+        ledger.verify()
+        assert all(ledger.count(f"{acknowledged - 1} {i}") == 1 for i in range(0, BATCH, 50))
+        ledger.record(["after"], protector=P, epsilon=1.0)
+        ledger.verify()
+
+
+@in_fresh_process
+def test_a_kill_while_the_file_is_made_leaves_none_or_a_whole_one(tmp_path: Path) -> None:
+    rng = random.Random()
+    for attempt in range(20):
+        path = tmp_path / f"{attempt}.ledger"
+        child = os.fork()
+        if child == 0:
+            try:
+                Ledger(path, cap=3)
+                time.sleep(5)
+            finally:
+                os._exit(0)
+        time.sleep(rng.uniform(0, 0.02))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with Ledger(path, cap=3) as ledger:
+            ledger.verify()
+            assert ledger.cap == 3
+
+
+def test_processes_and_threads_never_exceed_the_cap(tmp_path: Path) -> None:
+    """Four processes of three threads each race to make one ledger and to fill it up."""
+    path = tmp_path / "releases.ledger"
+    processes = [start(HAMMER, path, f"p{i}") for i in range(4)]
+    taken = []
+    for process in processes:
+        with process:
+            assert process.stdout is not None
+            taken.append(int(process.stdout.read()))
+        assert process.returncode == 0
+    ledger = Ledger(path)
+    ledger.verify()
+    assert sum(taken) == 20  # of 240 batches that all hold "a" and "b"
+    assert (ledger.count("a"), ledger.count("b"), ledger.total) == (20, 20, 60)
+    assert ledger.summary().most_releases == 20
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_control_without_a_cap_the_same_race_exceeds_it(tmp_path: Path) -> None:
+    path = tmp_path / "releases.ledger"
+    with start(HAMMER.replace("cap=20", "cap=100"), path, "p") as process:
+        assert process.stdout is not None
+        assert int(process.stdout.read()) == 60
+    assert Ledger(path).count("a") == 60
+
+
+def _record_in_child(ledger: Ledger, name: str) -> None:
+    for _ in range(10):
+        ledger.record([name, "shared"], protector=P, epsilon=1.0)
+
+
+@in_fresh_process
+def test_one_object_may_be_used_on_both_sides_of_a_fork(tmp_path: Path) -> None:
+    """Threads record all the while, so that forks fall into their transactions."""
+    ledger = Ledger(tmp_path / "releases.ledger")
+    stop = threading.Event()
+    rounds: list[int] = []
+
+    def keep_recording() -> None:
+        while not stop.is_set():
+            ledger.record(["thread"], protector=P, epsilon=1.0)
+            rounds.append(1)
+
+    children = []
+    with ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(keep_recording) for _ in range(2)]
+        try:
+            for i in range(6):
+                children.append(os.fork())
+                if children[-1] == 0:
+                    code = 1
+                    try:
+                        _record_in_child(ledger, f"child {i}")
+                        code = 0
+                    finally:
+                        os._exit(code)
+                time.sleep(0.01)
+            codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        finally:
+            stop.set()
+        for future in futures:
+            future.result()
+    assert codes == [0] * 6
+    ledger.verify()
+    assert ledger.count("shared") == 60
+    assert [ledger.count(f"child {i}") for i in range(6)] == [10] * 6
+    assert ledger.count("thread") == len(rounds)
+    assert ledger.total == 120 + len(rounds)
+
+
+@in_fresh_process
+def test_a_fork_waits_for_a_transaction_and_frees_the_lock_on_both_sides(tmp_path: Path) -> None:
+    path = tmp_path / "releases.ledger"
+    ledger = Ledger(path)
+    inside, go = threading.Event(), threading.Event()
+    ended: list[float] = []
+
+    def hold() -> None:
+        with transaction(ledger._path):
+            inside.set()
+            go.wait(60)
+            time.sleep(0.1)
+            ended.append(time.monotonic())
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert inside.wait(60)
+    go.set()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            ledger.record(["a"], protector=P, epsilon=1.0)
+            code = 0
+        finally:
+            os._exit(code)
+    assert ended  # the fork came after the transaction
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with ThreadPoolExecutor(1) as pool:  # free for other threads of the parent
+        assert pool.submit(ledger.count, "a").result(timeout=60) == 1
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_an_object_may_be_sent_to_a_worker(tmp_path: Path, method: str) -> None:
+    ledger = Ledger(tmp_path / "releases.ledger", cap=10)
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        pool.apply(ledger.record, (["a"],), {"protector": P, "epsilon": 1.0})
+    assert ledger.count("a") == 1
+
+
+def test_threads_share_one_object(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "releases.ledger", cap=30)
+
+    def one(_: int) -> bool:
+        try:
+            ledger.record(["a"], protector=P, epsilon=1.0)
+        except LedgerCapError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(one, range(80))) == 30
+    assert ledger.count("a") == 30
+    ledger.verify()

@@ -1,0 +1,74 @@
+"""The reward: its terms, baseline and targets against numbers by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from vecveil.privacy.textcrafter import PiiClassifier, PolicySettings
+from vecveil.privacy.textcrafter.reward import Reward, target_centroids
+
+CLASSIFIER = PiiClassifier(np.array([2.0, 0.0, -1.0]), 0.5)
+E = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64)
+MOVED = torch.tensor([[1.0, 3.0, 4.0]], dtype=torch.float64)
+C = torch.tensor([[1.0, 0.0, 4.0]], dtype=torch.float64)
+
+
+def _p(logit: float) -> float:
+    return 1 / (1 + math.exp(-logit))
+
+
+def _settings(**changes: float) -> PolicySettings:
+    return PolicySettings(radius=5.0, **{"alpha": 0.1, "beta": 10.0, "gamma": 7.0, **changes})
+
+
+def test_terms_and_reward_by_hand() -> None:
+    reward = Reward(CLASSIFIER, _settings(), dtype=torch.float64)
+    terms = reward.terms(E, MOVED, C)
+    assert terms.distance.item() == 5.0
+    assert terms.cluster.item() == 3.0
+    assert terms.p_pii.item() == pytest.approx(_p(2 - 4 + 0.5))
+    assert reward.total(terms).item() == pytest.approx(-0.1 * 5 - 10 * _p(-1.5) - 7 * 3)
+
+
+@pytest.mark.parametrize(("alpha", "beta", "gamma"), [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
+def test_each_coefficient_weighs_its_own_term(alpha: float, beta: float, gamma: float) -> None:
+    reward = Reward(CLASSIFIER, _settings(alpha=alpha, beta=beta, gamma=gamma), dtype=torch.float64)
+    found = reward.total(reward.terms(E, MOVED, C)).item()
+    assert found == pytest.approx(-alpha * 5 - beta * _p(-1.5) - gamma * 3)
+
+
+def test_the_baseline_is_the_reward_of_leaving_the_vector_as_it_is() -> None:
+    clean = -10 * _p(2.5) - 7 * 4.0
+    for scale, offset in ((1.0, 0.0), (0.5, 3.0), (0.0, -1.0)):
+        asked = _settings(baseline_scale=scale, baseline_offset=offset)
+        found = Reward(CLASSIFIER, asked, dtype=torch.float64).baseline(E, C)
+        assert found.item() == pytest.approx(scale * clean + offset)
+
+
+def test_the_probability_is_the_classifiers() -> None:
+    X = np.random.default_rng(0).standard_normal((50, 3))
+    found = Reward(CLASSIFIER, _settings(), dtype=torch.float64).p_pii(torch.from_numpy(X))
+    np.testing.assert_allclose(found.numpy(), CLASSIFIER.probability(X), rtol=1e-12)
+
+
+def test_targets_are_the_nearest_centroid_or_the_one_with_the_least_p() -> None:
+    centroids = np.array([[0.9, 0.0, 0.0], [0.0, 0.0, 0.9], [0.0, 0.9, 0.0]])
+    X = np.array([[0.8, 0.6, 0.0], [0.0, 1.0, 0.0]])
+    found = target_centroids(X, centroids, CLASSIFIER, _settings())
+    np.testing.assert_array_equal(found, centroids[[0, 2]])
+    fixed = PolicySettings(radius=1.0, cluster="fixed")
+    found = target_centroids(X, centroids, CLASSIFIER, fixed)
+    np.testing.assert_array_equal(found, centroids[[1, 1]])  # w·c is least for the third axis
+
+
+def test_terms_have_gradients_in_the_protected_vector() -> None:
+    reward = Reward(CLASSIFIER, _settings(), dtype=torch.float64)
+
+    def of(moved: torch.Tensor) -> torch.Tensor:
+        return reward.total(reward.terms(E, moved, C))
+
+    assert torch.autograd.gradcheck(of, (MOVED.clone().requires_grad_(True),))
