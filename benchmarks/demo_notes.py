@@ -1,4 +1,4 @@
-"""Write the demo's corpus of synthetic notes, ``src/vecveil/demo/notes.jsonl.gz``. Needs Faker and PyYAML.
+"""Write the demo's corpus of synthetic notes, ``src/vecveil/cli/demo/notes.jsonl.gz``. Needs Faker and PyYAML.
 
     python benchmarks/demo_notes.py notes.jsonl.gz [--count N] [--seed N]
 

@@ -74,7 +74,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
         "pyarrow.parquet",
         "fsspec.implementations.local",
         "tqdm",
-        "vecveil.accounting",
+        "vecveil.privacy.accounting",
         "vecveil.cli.tables",
     )
     with WarmProcess(tmp_path_factory.mktemp("said"), modules) as process:

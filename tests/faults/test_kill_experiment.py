@@ -43,7 +43,7 @@ def warm_experiments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmP
     modules = (
         "research.running",
         "research.catalogue",
-        "vecveil.attacks",
+        "vecveil.auditing.attacks",
         "vecveil.auditing",
         "vecveil.texts.encoders.lsa",
         "pyarrow.parquet",

@@ -167,12 +167,12 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     for needed in (
         "py.typed",
         "privacy/randomness/_kernel.c",
-        "demo/notes.jsonl.gz",
-        "report/templates/style.css",
-        "records/controls.toml",
+        "cli/demo/notes.jsonl.gz",
+        "auditing/report/templates/style.css",
+        "auditing/records/controls.toml",
     ):
         assert f"vecveil/{needed}" in names
-    assert any(n.startswith("vecveil/serving/page/") and n.endswith("html") for n in names)
+    assert any(n.startswith("vecveil/gateway/server/page/") and n.endswith("html") for n in names)
 
 
 def test_the_sdist_holds_sources_tests_and_documents_without_what_was_made(sdist: Path) -> None:

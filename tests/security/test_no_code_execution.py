@@ -38,17 +38,17 @@ EXCEPTIONS = {
     ("research/catalogue/__init__.py", "import_module of a variable"): "of a table in the source",
     ("stores/faiss.py", "import pickle"): "its unpickler finds no class: objects become plain data",
     ("__init__.py", "import_module of a variable"): "public names, of a table in the source",
-    ("attacks/__init__.py", "import_module of a variable"): "public names, of a table in the source",
-    ("protector/__init__.py", "import_module of a variable"): "public names, of a table in the source",
-    ("serving/__init__.py", "import_module of a variable"): "public names, of a table in the source",
-    ("textcrafter/__init__.py", "import_module of a variable"): "public names, of a table in the source",
+    ("auditing/attacks/__init__.py", "import_module of a variable"): "public names, of a table in the source",
+    ("privacy/protector/__init__.py", "import_module of a variable"): "public names, of a table in the source",
+    ("gateway/server/__init__.py", "import_module of a variable"): "public names, of a table in the source",
+    ("privacy/textcrafter/__init__.py", "import_module of a variable"): "public names, of a table in the source",
 }
 
 
 # Between the processes of one job, which its engine or the server starts: those exchange pickles themselves.
 OF_ONE_JOB = {
-    ("integrations/ray.py", "import pickle"),
-    ("integrations/workers.py", "import pickle"),
+    ("gateway/ray.py", "import pickle"),
+    ("gateway/workers.py", "import pickle"),
     ("research/running.py", "import pickle"),
 }
 

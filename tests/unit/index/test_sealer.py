@@ -328,7 +328,7 @@ def test_a_full_key_store_takes_no_new_collection_and_rotates_the_others(
     sealer = Sealer(path)
     blobs = sealer.seal(X, ids=IDS, collection="notes")
     before = path.read_bytes()
-    monkeypatch.setattr("vecveil.privacy.randomness.keyed._LARGEST_FILE", len(before) + 600)
+    monkeypatch.setattr("vecveil.keys._LARGEST_FILE", len(before) + 600)
     monkeypatch.setattr("vecveil.index.keystore._SPARE", 600)
     with raises("E-KEY-FULL", "path"):
         sealer.seal(X, ids=IDS, collection="more")
