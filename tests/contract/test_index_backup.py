@@ -94,6 +94,19 @@ def test_a_backup_is_brought_up_to_date_and_restored(index: SealedIndex, tmp_pat
     assert rows(restored) == {**before, "y": "text y"}
 
 
+def test_a_copy_deletes_what_was_forgotten_before_a_renewal(index: SealedIndex, tmp_path: Path, keys: Path) -> None:
+    """The commits that removed the segments no longer open."""
+    backup = str(tmp_path / "backup")
+    copy(index, backup, show_progress=False)
+    index.forget(["a"])
+    index.reseal()
+    add(index, "i")
+    state, _ = copy(index, backup, show_progress=False)
+    segments = {f"segments/{path.name}" for path in (tmp_path / "backup/segments").iterdir()}
+    assert segments == set(state.objects)
+    assert rows(SealedIndex(backup, keys)) == rows(index)
+
+
 def test_a_copy_goes_on_after_an_interruption(index: SealedIndex, tmp_path: Path, keys: Path) -> None:
     backup = str(tmp_path / "backup")
     real, calls = index._log.storage.open, iter([True] * 3)

@@ -22,7 +22,7 @@ import pytest
 from scipy.stats import chi2_contingency
 
 from harness.errors import raises
-from vecveil.errors import StoreError
+from vecveil.errors import InvalidInputError, StoreError
 from vecveil.index import SealedIndex
 from vecveil.index.blob import padded_length
 from vecveil.index.exposure import stored_vectors
@@ -675,6 +675,11 @@ def test_a_wrong_location_is_refused(keys: Path, location: Any) -> None:
         SealedIndex(location, keys)
 
 
+def test_a_file_is_no_location(keys: Path) -> None:
+    with pytest.raises(InvalidInputError, match="search.keys is a file"):
+        SealedIndex(keys, keys)
+
+
 def test_nothing_is_written_where_an_open_index_was(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
     filled(index)
     shutil.move(index.location, tmp_path / "moved")
@@ -734,6 +739,8 @@ def test_a_search_beside_the_end_of_its_index_says_so(index: SealedIndex, monkey
 
 def test_wrong_queries_are_refused(index: SealedIndex) -> None:
     filled(index)
+    with pytest.raises(InvalidInputError, match="complex128"):
+        index.search(np.ones(N, complex))
     for query, param in ((np.zeros(N), "query"), (np.ones(3), "query"), ("", "query"), (np.ones((2, N)), "query")):
         with raises("E", param):
             index.search(query)

@@ -397,3 +397,10 @@ def test_a_killed_copy_goes_on(folder: Path, texts: list[str]) -> None:
     done = run(*migrate(folder))
     assert done.code == 1
     assert "1 rows that the source lacks" in done.err
+
+
+@pytest.mark.parametrize("arguments", [("index", "verify"), ("compact",)])
+def test_a_database_is_no_sealed_index(folder: Path, arguments: tuple[str, ...]) -> None:
+    done = run(*arguments, "sqlite-vec:notes.db#notes", "--seal-key", folder / "search.keys")
+    assert done.code == 2
+    assert "sealed:FOLDER" in done.err

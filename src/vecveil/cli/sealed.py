@@ -50,7 +50,8 @@ def opened(
     if seal_key is None:
         raise click.UsageError("A sealed index (sealed:) needs --seal-key.")
     place = index_place(location)
-    assert place is not None
+    if place is None:
+        raise click.UsageError(f"{short_name(location)} is no sealed index: name sealed:FOLDER or sealed:URL.")
     from vecveil.index import SealedIndex
 
     index = SealedIndex(place, seal_key, encoder=encoder, create=False, name=public_name(location))

@@ -118,6 +118,8 @@ def copy(
     dest = Storage(location, storage_options)
     if dest.place == log.storage.place:
         raise _diverged("is the index itself")
+    # The destination's segments from before its last commit are of that commit, or of none.
+    earlier = max((at for at in dest.list("commits").values() if at), default=0.0)
     while True:
         chain = log.advance()
         try:
@@ -131,7 +133,9 @@ def copy(
     if not dest.has(commit_name(chain.number + 1)):  # otherwise somebody writes to the copy
         listed = dest.list("segments")
         dest.delete([name for name in {*removed, *chain.replaced} if name in listed])
-        dest.delete(log.unknown(chain, listed, RETAIN))  # a writer or another copy may need younger ones
+        older = {name: at for name, at in listed.items() if at and at < earlier}
+        # A writer or another copy may need younger ones for a day.
+        dest.delete([*log.unknown(chain, older, 0), *log.unknown(chain, listed, RETAIN)])
     memory = log.memory.at(dest.place)
     known = memory.read()
     memory.note(chain, instead=True)

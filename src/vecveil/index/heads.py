@@ -91,7 +91,7 @@ class HeadMemory:
 
     def lost(self, problem: str) -> StoreError:
         """Return the error for a storage that no longer shows what it showed before."""
-        said = f"The storage of the index {problem}. Restore the storage."
+        said = f"The storage of the index {problem}. Restore the storage: `vecveil index copy` restores from a copy."
         if self.path is not None:
             said += (
                 f" If you restored a backup or deleted the index yourself, delete {self.path} first, unless that file "

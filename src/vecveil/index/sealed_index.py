@@ -508,10 +508,12 @@ class SealedIndex:
             vector = np.asarray(_required(encoder, owner).encode_query([query]))
         else:
             check_unmasked(query, owner, "query")
-            vector = np.atleast_2d(np.asarray(query))
+            vector = np.asarray(query)
+            vector = vector[None] if vector.ndim == 1 else vector
         if vector.ndim != 2 or len(vector) != 1 or vector.dtype.kind not in "fiu":
             raise InvalidInputError(
-                f"{owner}: `query` is a text or one vector (n,); the shape is {vector.shape}.",
+                f"{owner}: `query` is a text or one vector (n,) of real numbers, not an array of type {vector.dtype} "
+                f"and shape {vector.shape}.",
                 code="E-INPUT-SHAPE",
                 param="query",
             )

@@ -88,6 +88,10 @@ class Storage:
         self._root = os.path.abspath(location.removeprefix("file://"))
         if not self.local:
             self._connect()
+        elif os.path.isfile(self._root):
+            raise InvalidInputError(
+                f"{os.path.basename(self._root)} is a file; an index is a folder.", param="location"
+            )
 
     def _connect(self) -> None:
         """Make the connection to a remote storage."""
