@@ -171,8 +171,8 @@ class NoiseKeys:
         keys = dict(cls.from_file(path).keys) if path.exists() else {}
         if key_id in keys:
             raise KeyFileError(
-                f"NoiseKeys.create: {path.name} already has a key with the `key_id` {repr(key_id)[:60]}. Use the file as "
-                "it is; for a further key choose another id, since releases record the id of their key.",
+                f"NoiseKeys.create: {path.name} already has a key with the `key_id` {repr(key_id)[:60]}. Use the file "
+                "as it is; for a further key choose another id, since releases record the id of their key.",
                 param="key_id",
             )
         # Older keys stay: their releases must remain repeatable.

@@ -676,7 +676,7 @@ def test_a_wrong_location_is_refused(keys: Path, location: Any) -> None:
 
 
 def test_a_file_is_no_location(keys: Path) -> None:
-    with pytest.raises(InvalidInputError, match="search.keys is a file"):
+    with pytest.raises(InvalidInputError, match="is a file; an index is a folder"):
         SealedIndex(keys, keys)
 
 

@@ -213,8 +213,9 @@ def _copy(
     there = set(index.ids()) if index.exists() else set()
     if foreign := there.difference(ids):
         raise StoreError(
-            f"The index has {len(foreign):,} rows that the source lacks. To add rows to an index, call SealedIndex.add. "
-            "To copy the source, name another folder as DEST, or delete these rows with `vecveil forget`.",
+            f"The index has {len(foreign):,} rows that the source lacks. To add rows to an index, call "
+            "SealedIndex.add. To copy the source, name another folder as DEST, or delete these rows with "
+            "`vecveil forget`.",
             param="dest",
         )
     sample, copied = Reservoir(_COMPARED, 0), set[str]()
