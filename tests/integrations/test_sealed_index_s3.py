@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from vecveil.index import SealedIndex
 
 KEY = bytes(range(32))
@@ -55,3 +56,14 @@ def test_a_put_that_happened_though_it_failed_is_not_a_conflict(
     index.add(["text"], ids=["b"], vectors=X[:1])
     assert len(names) == 5
     assert opened("timeout", s3_options, tmp_path, "b").count() == 2
+
+
+def test_a_withheld_mark_is_named_and_not_made_again(s3_options: dict[str, Any], tmp_path: Path) -> None:
+    """A process that has not written yet tries the storage's condition by creating it a second time."""
+    opened("withheld", s3_options, tmp_path).add(None, ids=["a"], vectors=X[:1])
+    index = opened("withheld", s3_options, tmp_path, "b")
+    assert index.count() == 1
+    index._log.storage.delete(["index.json"])
+    with raises("E-INDEX-INCOMPLETE"):
+        index.add(None, ids=["b"], vectors=X[1:2])
+    assert not index._log.storage.has("index.json")

@@ -324,6 +324,8 @@ class SegmentLog:
     def _check_writable(self, mark: Mark) -> None:
         """Raise for a storage in which two processes could create one commit, unless ``exclusive`` is set."""
         if self._conditional is None:
+            if not self.storage.has(INDEX_JSON):  # to create it would prove nothing
+                raise incomplete(self.location, INDEX_JSON)
             self._conditional = self.storage.is_conditional(INDEX_JSON, mark.encode())
         if not self._conditional:
             raise StoreError(
