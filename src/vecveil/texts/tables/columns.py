@@ -129,6 +129,7 @@ def check_rows(source: str, rows: int, columns: int | None = None) -> None:
 def import_pyarrow() -> Any:
     try:
         import pyarrow
+        import pyarrow.compute  # pandas imports it too, where it is installed
         import pyarrow.parquet
     except ImportError:
         raise MissingDependencyError("Reading and writing Parquet", "pyarrow", "files") from None

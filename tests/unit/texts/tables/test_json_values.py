@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import subprocess
+import sys
 import uuid
 from decimal import Decimal
 from pathlib import Path
@@ -167,3 +169,14 @@ def test_moments_at_the_end_of_time_and_missing_ones() -> None:
     west = datetime.timezone(datetime.timedelta(hours=-2))
     assert time_text(datetime.datetime.max.replace(tzinfo=west)) == "9999-12-31T23:59:59.999999-02:00"
     assert json_value([pandas.NaT, pandas.Timestamp("2025-03-30T12:00+02:00")]) == [None, "2025-03-30T10:00:00+00:00"]
+
+
+def test_arrow_values_are_read_without_pandas() -> None:
+    """pandas imports the compute functions of pyarrow, which `import pyarrow` alone does not have."""
+    code = (
+        "import sys; sys.modules['pandas'] = None\n"
+        "from vecveil.texts.tables.columns import import_pyarrow\n"
+        "print(hasattr(import_pyarrow(), 'compute'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "True\n", done.stderr
