@@ -138,7 +138,7 @@ def frontier(
     *,
     retrieval: RetrievalTask | None = None,
     collection_size: int | None = None,
-    query_noise: bool = True,
+    query_noise: float = 1,
     candidates: Sequence[int] = CANDIDATES,
     leak_ceiling: float = PART,
     groups: Sequence[Any] | None = None,
@@ -162,7 +162,7 @@ def frontier(
             texts as queries.
         collection_size: rows of the collection to come; None takes the number of texts or documents. Further rows
             are modelled as in `SealedSearchTask`.
-        query_noise: False measures search for queries through the map without noise.
+        query_noise: 0 measures search for queries through the map without noise.
         candidates: numbers of candidates that sealed search is measured with; those from the size of the collection on
             are left out.
         leak_ceiling: largest share of what clean vectors tell over chance that a recommended point may leave.
@@ -299,7 +299,7 @@ class Bench:
     left_out: Rows
     retrieval: RetrievalTask | None
     collection_size: int | None
-    query_noise: bool
+    query_noise: float
     seed: int
     missing: dict[str, str]
     candidates: tuple[int, ...] = CANDIDATES
@@ -313,7 +313,7 @@ class Bench:
         ids: Sequence[Any] | None,
         retrieval: RetrievalTask | None,
         collection_size: int | None,
-        query_noise: bool,
+        query_noise: float,
         seed: int,
         candidates: tuple[int, ...] = CANDIDATES,
     ) -> Bench:

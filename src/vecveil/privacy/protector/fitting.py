@@ -178,8 +178,8 @@ def fit_pairs(
         candidates: of sealed search: rows that a search fetches and ranks exactly, at least 10.
         collection_size: of sealed search: rows of the collection to come, at least the number of texts. Its further
             rows are modelled like these texts, or like ``background`` where there are fewer than 2,000 positives.
-        query_noise: of sealed search: False for queries through the map without noise, as
-            ``ProtectedCollection(..., query_noise=False)`` sends them.
+        query_noise: of sealed search: 0 for queries through the map without noise, as
+            ``ProtectedCollection(..., query_noise=0)`` sends them.
         accept_leak: of sealed search with a target: return a protector that leaves an attacker more than three quarters
             of what clean vectors tell over chance. By default it is refused.
         before: ``none``, ``normalise`` or ``clip:RADIUS``, applied before the noise. It bounds the distance
