@@ -606,7 +606,7 @@ def _settings(
     matches: ConceptMatches,
     groups: Sequence[Any] | None,
     retrieval: RetrievalTask | None,
-    search: tuple[int | None, bool, tuple[int, ...]],
+    search: tuple[int | None, float, tuple[int, ...]],
     info: EncoderInfo,
     seed: int,
 ) -> str:

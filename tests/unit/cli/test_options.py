@@ -152,11 +152,9 @@ def test_errors_name_options_that_the_command_has() -> None:
         ("serve", name) for name in of_files
     } | {
         ("fit", "count"),
-        ("fit", "scale"),
         ("fit", "min_token_count"),
         ("migrate", "sealer"),
         ("fit", "groups"),
-        ("fit", "scale"),
         ("fit", "surrogates"),
         ("unseal", "rows"),
         ("serve", "routers"),

@@ -30,7 +30,6 @@ OWN_TAIL = 2000
 
 DEFAULTS: dict[str, Any] = {
     "method": "subspace",
-    "scale": None,
     **dict.fromkeys((*KINDS, "delta")),
     "utility": "similarity",
     "candidates": None,
@@ -96,13 +95,9 @@ class FitOptions:
         if owner == "fit_labels":
             require_no_pairs(method, None)
         sealed = _sealed_search(given)
-        if (
-            sealed is not None
-            and "target_utility" in method.scales
-            and all(given[k] is None for k in ("scale", *KINDS))
-        ):
+        if sealed is not None and "target_utility" in method.scales and all(given[k] is None for k in KINDS):
             given["target_utility"] = SEALED_TARGET
-        scale = Scale.of(given["scale"], given, method=method.name, allowed=method.scales, takes_delta=method.delta)
+        scale = Scale.of(given, method=method.name, allowed=method.scales, takes_delta=method.delta)
         if owner == "fit_labels":
             require_no_pairs(method, scale)
         splits = check_count(given["splits"], owner="fit", param="splits", maximum=16)
