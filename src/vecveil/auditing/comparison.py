@@ -72,6 +72,7 @@ from vecveil.privacy.protector.fitting import PairTexts, fit_data
 from vecveil.privacy.protector.options import FitOptions
 from vecveil.privacy.sensitivity.subspace import near_duplicate_groups
 from vecveil.privacy.utility.estimates import Estimate
+from vecveil.privacy.utility.sealed_search import check_query_noise
 from vecveil.privacy.utility.tasks import Sides
 from vecveil.runtime import one_blas_thread, progress
 from vecveil.texts.encoders import load_encoder
@@ -202,6 +203,7 @@ def frontier(
     if not isinstance(candidates, Sequence):
         raise InvalidInputError("`candidates` is a list of integers.", code="E-INPUT-TYPE", param="candidates")
     check_probability(leak_ceiling, owner=OWNER, param="leak_ceiling")
+    query_noise = check_query_noise(query_noise, owner=OWNER)
     candidates = tuple(sorted({check_count(each, owner=OWNER, param="candidates", minimum=10) for each in candidates}))
     matches = concept.find(texts, show_progress=show_progress)
     # Copies reach the count but add no information.

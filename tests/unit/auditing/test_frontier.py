@@ -228,6 +228,8 @@ def test_a_recommended_point_was_attacked_as_in_an_audit(record: FrontierRecord,
     assert FrontierRecord.load(folder / "frontier.json") == low
     with raises("E-INPUT", "leak_ceiling"):
         vecveil.frontier(TEXTS, CONCEPT, TopicEncoder(), leak_ceiling=50, show_progress=False)
+    with raises("E-INPUT-RANGE", "query_noise"):
+        vecveil.frontier(TEXTS, CONCEPT, TopicEncoder(), query_noise=0.5, show_progress=False)
 
 
 def test_points_are_picked_by_limits(record: FrontierRecord) -> None:
