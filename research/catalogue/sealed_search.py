@@ -270,7 +270,7 @@ def predicted(
                 queries=one.queries,
                 relevance=one.grades,
                 distractors=few,
-                query_noise=side == "both",
+                query_noise=float(side == "both"),
                 seed=seed,
             )
             got = task.protected(release, rng)

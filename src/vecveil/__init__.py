@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vecveil.privacy import accounting
     from vecveil.privacy.accounting import Ledger
     from vecveil.privacy.concepts import Concept
-    from vecveil.privacy.protector import Protector, Scale, fit, fit_labels, fit_pairs, load
+    from vecveil.privacy.protector import Protector, fit, fit_labels, fit_pairs, load
     from vecveil.stores.collection import ProtectedCollection
     from vecveil.texts.encoders import load_encoder
 
@@ -30,7 +30,6 @@ _HOME = {
     "NoiseKeys": "vecveil.keys",
     "ProtectedCollection": "vecveil.stores.collection",
     "Protector": "vecveil.privacy.protector",
-    "Scale": "vecveil.privacy.protector.method",
     "SealedIndex": "vecveil.index",
     "Sealer": "vecveil.index",
     "VecveilError": "vecveil.errors",
@@ -57,7 +56,6 @@ __all__ = [
     "NoiseKeys",
     "ProtectedCollection",
     "Protector",
-    "Scale",
     "SealedIndex",
     "Sealer",
     "VecveilError",

@@ -803,4 +803,4 @@ def test_names_and_queries_that_would_give_something_away_are_refused(
     with raises("E-INPUT", "name"):  # two stores of one name would share a key
         ProtectedCollection(flat, protector, sealer)
     with raises("E-INPUT", "query_noise"):  # laplace has no map: the query would be clean
-        ProtectedCollection(flat, protector, sealer, name="notes", query_noise=False)
+        ProtectedCollection(flat, protector, sealer, name="notes", query_noise=0)

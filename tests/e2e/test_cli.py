@@ -87,7 +87,7 @@ def test_without_click_the_pip_line_is_printed(tmp_path: Path) -> None:
         ([*OF_TEXTS, "--utility", "sealed-search", "--candidates", 50], "--collection-size"),
         ([*OF_TEXTS, "--candidates", 50], "needs --candidates and --collection-size"),
         ([*OF_TEXTS, "--sts", "s", "--candidates", 50], "--candidates belongs to sealed search"),
-        ([*OF_TEXTS, "--map-queries"], "--map-queries belongs to sealed search"),
+        ([*OF_TEXTS, "--query-noise", "0"], "--query-noise belongs to sealed search"),
         ([*OF_TEXTS, "--min-texts", "19"], "--min-texts must be at least 20"),
         (["scan", "faiss:x", "--concept", "c", "--json", "a", "--audit-json", "a"], "--json and --audit-json"),
         (["scan", "faiss:x", "--concept", "c", "--audit-json", "-"], "--audit-json must name a file"),
@@ -143,7 +143,8 @@ def test_a_fit_for_sealed_search_tells_how_the_collection_may_grow(tmp_path: Pat
         "sealed-search",
         "--collection-size",
         2000,
-        "--map-queries",
+        "--query-noise",
+        "0",
         "--json",
         "-v",
     )
@@ -156,7 +157,7 @@ def test_a_fit_for_sealed_search_tells_how_the_collection_may_grow(tmp_path: Pat
     done = run(*command, "--candidates", 150, "-o", tmp_path / "p.vecveil")
     assert done.code == 0, done.err
     outlook = done.json["report"]["sealed_search"]
-    assert (outlook["candidates"], outlook["query_noise"]) == (150, False)
+    assert (outlook["candidates"], outlook["query_noise"]) == (150, 0)
     assert done.json["report"]["asked"] == {"target_utility": 0.99}
     for said in ("At 2,000 rows: recall@10", "At 20,000 rows", "target 99.0 %", "A search fetches", "through the map"):
         assert said in done.err

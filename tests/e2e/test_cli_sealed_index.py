@@ -285,7 +285,7 @@ def test_mistakes_with_tables(tables: Path, lsa: Path, tmp_path: Path, arguments
         (["search", "sealed:{0}/none", "q", "--seal-key", "{0}/search.keys", "--encoder", "{lsa}"], "no sealed index"),
         (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/other.keys", "--encoder", "{lsa}"], "has no key"),
         (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/search.keys"], "--encoder"),
-        (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/search.keys", "--map-queries"], "--map-queries"),
+        (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/search.keys", "--query-noise", "0"], "--query-noise"),
         (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/search.keys", "--where", "page=>3"], "operators"),
         (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/search.keys", "--where", "page>true"], "number"),
         (["search", "sqlite-vec:{0}/notes.db#notes", "q", "--seal-key", "{0}/search.keys", "--hybrid"], "-p"),

@@ -49,7 +49,7 @@ PATHS = (
     "/no/such/path",
 )
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-NAMES = {"object", "type", "code", "param", "owned_by", "method", "query_protection", "status", "state", "model"}
+NAMES = {"object", "type", "code", "param", "owned_by", "method", "status", "state", "model"}
 """Keys of answers whose values are names that programs compare."""
 GOOD = {"model": "drug", "input": ["a text", "another"]}
 SEAL = {**GOOD, "seal": True, "ids": ["1", "2"], "collection": "notes"}

@@ -38,7 +38,7 @@ def unit(X: np.ndarray) -> np.ndarray:
 
 
 def reward_lower_bound(e: np.ndarray, c: np.ndarray, settings: PolicySettings) -> np.ndarray:
-    """Return −(α r + β + γ(‖e − c‖ + r)), a lower bound of R for perturbations of norm r (TextCrafter, Lemma 2)."""
+    """Return −(β + γ(‖e − c‖ + r)), a lower bound of R for perturbations of norm r (Lemma 2 without αr)."""
     # p ≤ 1, and ‖e' − c‖ ≤ ‖e − c‖ + r by the triangle inequality.
     s, apart = settings, np.linalg.norm(e - c, axis=-1)
-    return np.asarray(-(s.alpha * s.radius + s.beta + s.gamma * (apart + s.radius)))
+    return np.asarray(-(s.beta + s.gamma * (apart + s.radius)))

@@ -97,7 +97,7 @@ def sample_frontier(variant: str = "full") -> dict[str, Any]:
             "left_out": 0 if bare else 44,
             "rows": 3000,
             "queries": None,
-            "query_noise": True,
+            "query_noise": 1.0,
         },
         "readers": ["linear", "kernel", "mlp-512"],
         "clean_listed": leak(0.65),

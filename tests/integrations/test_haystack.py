@@ -88,7 +88,7 @@ def test_pipelines_store_and_find_protected_vectors(protector, notes):
     assert all(one.content is None for one in held)
     ask = chain(
         MockTextEmbedder(embedding_fn=embed),
-        QueryProtector(protector, query_protection="map-only"),
+        QueryProtector(protector, query_noise=0),
         InMemoryEmbeddingRetriever(store, top_k=3),
     )
     found = [ask.run({"c0": {"text": notes[i]}})["c2"]["documents"] for i in range(0, 30, 3)]
@@ -111,19 +111,19 @@ def test_queries_are_protected_as_they_are_told(protector):
     clean = minilm(TEXTS[:1])
     mapped = protector.protect(clean, noise=False)
     noise = {}
-    for side in ("same", "stronger", "map-only"):
-        query = QueryProtector(protector, query_protection=side, query_noise=4.0)
+    for side in (1, 4, 0):
+        query = QueryProtector(protector, query_noise=side)
         drawn = np.array([query.run(clean[0].tolist())["embedding"] for _ in range(20)])
         noise[side] = np.linalg.norm(drawn - mapped[0], axis=1).mean()
     # 4 to 1; one of 20 means varies by a few percent
-    assert noise["stronger"] > 2 * noise["same"] > 20 * noise["map-only"]
+    assert noise[4] > 2 * noise[1] > 20 * noise[0]
 
 
 def test_pipelines_are_written_down_without_secrets(protector_file, key_file, tmp_path: Path):
     """The control: the loaded pipelines release exactly what these do, which they cannot without the key."""
     made = [
         chain(DocumentProtector(protector_file, key=key_file, keep_content=False)),
-        chain(QueryProtector(protector_file, key=key_file, query_protection="stronger")),
+        chain(QueryProtector(protector_file, key=key_file, query_noise=2)),
     ]
     for i, pipeline in enumerate(made):
         (tmp_path / f"{i}.yaml").write_text(pipeline.dumps())

@@ -74,7 +74,7 @@ def test_the_warning_about_texts_is_at_the_call(protector):
 
 
 def test_neither_key_nor_vector_where_it_is_kept(protector_file, key_file, tmp_path: Path):
-    embeddings = wrap(str(protector_file), key=str(key_file), query_protection="stronger")
+    embeddings = wrap(str(protector_file), key=str(key_file), query_noise=2)
     (tmp_path / "pickle").write_bytes(pickle.dumps(embeddings))
     (tmp_path / "dumps").write_text(dumps(embeddings) + repr(embeddings) + str(vars(embeddings)))
     assert_no_secret(tmp_path, key_file)

@@ -80,7 +80,7 @@ def test_no_event_shows_a_clean_vector(protector, key_file):
 
 
 def test_no_key_in_what_is_written_down(protector_file, key_file, tmp_path: Path):
-    embedding = wrap(protector_file, key=key_file, query_protection="stronger")
+    embedding = wrap(protector_file, key=key_file, query_noise=2)
     (tmp_path / "json").write_text(embedding.to_json() + repr(embedding) + str(embedding.to_payload()))
     (tmp_path / "pickle").write_bytes(pickle.dumps(embedding))
     index = VectorStoreIndex(nodes(TEXTS), embed_model=embedding)
@@ -118,22 +118,22 @@ def test_objects_are_given_again(protector, protector_file, key_file, redactor, 
 
 
 def test_a_policy_is_written_down_with_its_settings(protector):
-    policy = ReleasePolicy(protector, query_protection="map-only")
+    policy = ReleasePolicy(protector, query_noise=0)
     saved = wrap(policy).to_dict()
     for given in (protector, policy):
         opened = ProtectedEmbedding.from_dict(saved, protector=given)
-        assert opened.policy.query_protection == "map-only"
+        assert opened.policy.query_noise == 0
     with raises("E-INPUT", "protector"):
         ProtectedEmbedding.from_dict(saved, protector=ReleasePolicy(protector))
 
 
 def test_what_cannot_be_is_refused(protector):
     with raises("E-INPUT", "embeddings_cache"):
-        wrap(protector, query_protection="map-only", embeddings_cache=SimpleKVStore())
+        wrap(protector, query_noise=0, embeddings_cache=SimpleKVStore())
     with raises("E-INPUT", "embeddings_cache"):
-        wrap(ReleasePolicy(protector, query_protection="map-only"), embeddings_cache=SimpleKVStore())
+        wrap(ReleasePolicy(protector, query_noise=0), embeddings_cache=SimpleKVStore())
     with pytest.raises(ValidationError, match="frozen"):
-        wrap(protector).query_protection = "map-only"
+        wrap(protector).query_noise = 0
     cached = wrap(protector, embeddings_cache=SimpleKVStore())
     assert cached.get_text_embedding(TEXTS[0]) == cached.get_query_embedding(TEXTS[0])
 

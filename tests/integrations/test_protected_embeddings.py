@@ -70,17 +70,17 @@ def inner(request: pytest.FixtureRequest, framework: Framework) -> Any:
 def test_vectors_leave_protected_and_queries_as_they_are_told(framework, inner, protector):
     """Query noise twice as strong; the clean map is found only where it is asked for."""
     mapped = protector.protect(vecveil.load_encoder("minilm").encode(TEXTS), noise=False)
-    bare = framework.wrap(protector, inner, query_protection="map-only")
+    bare = framework.wrap(protector, inner, query_noise=0)
     documents = np.array(framework.documents(bare, TEXTS))
     assert documents.shape == (3, protector.released_dimension)
     assert same_direction(documents, mapped).max() < 0.998
     assert same_direction([framework.query(bare, TEXTS[0])], mapped[:1])[0] > 0.999
     noise = {}
-    for side in ("same", "stronger"):
-        embeddings = framework.wrap(protector, inner, query_protection=side, query_noise=4.0)
+    for side in (1, 4):
+        embeddings = framework.wrap(protector, inner, query_noise=side)
         drawn = np.array([framework.query(embeddings, TEXTS[0]) for _ in range(20)])
         noise[side] = np.linalg.norm(drawn - mapped[0], axis=1).mean()
-    assert noise["stronger"] > 2 * noise["same"] > 0  # 4 to 1; one of 20 means varies by a few percent
+    assert noise[4] > 2 * noise[1] > 0  # 4 to 1; one of 20 means varies by a few percent
 
 
 def test_without_waiting_the_same_vectors(framework, inner, protector, key_file):
@@ -162,8 +162,8 @@ def test_embeddings_that_go_wrong_later_release_nothing(framework, protector):
 def test_what_cannot_be_is_refused(framework, protector, redactor, tmp_path: Path):
     with raises("E-INPUT", framework.argument):
         framework.wrap(protector, vecveil.load_encoder("minilm"))
-    with raises("E-INPUT", "query_protection"):
-        framework.wrap(redactor, query_protection="map-only")
+    with raises("E-INPUT", "query_noise"):
+        framework.wrap(redactor, query_noise=0)
     with pytest.raises(KeyFileError):
         framework.wrap(protector, key=tmp_path / "none.key")
     assert framework.documents(framework.wrap(protector, framework.inner()), []) == []

@@ -49,7 +49,7 @@ def again(folder: Path) -> SentenceTransformer:
 
 
 def test_documents_and_queries_leave_protected_as_they_are_told(protector, model, clean):
-    module = protect_model(model, protector, query_protection="map-only")
+    module = protect_model(model, protector, query_noise=0)
     assert model[-1] is module
     assert model.get_embedding_dimension() == protector.released_dimension
     mapped = protector.protect(clean, noise=False)
@@ -65,7 +65,7 @@ def test_documents_and_queries_leave_protected_as_they_are_told(protector, model
 def test_a_stronger_query(protector, model, clean):
     """4 to 1; one of 20 means varies by a few percent."""
     mapped = protector.protect(clean[:1], noise=False)
-    protect_model(model, protector, query_protection="stronger", query_noise=4.0)
+    protect_model(model, protector, query_noise=4.0)
     many = TEXTS[:1] * 20
     noise = [np.linalg.norm(encode(many) - mapped, axis=1).mean() for encode in (model.encode_query, model.encode)]
     assert noise[0] > 2 * noise[1] > 0
@@ -93,7 +93,7 @@ def test_nothing_else_comes_out_of_the_model(protector, model):
 
 
 def test_saved_and_loaded_with_the_model(protector, key_file, model, tmp_path: Path):
-    protect_model(model, protector, key=key_file, query_protection="stronger")
+    protect_model(model, protector, key=key_file, query_noise=2)
     model.save(str(tmp_path / "model"))
     assert_no_secret(tmp_path, key_file)
     other = again(tmp_path / "model")
@@ -102,7 +102,7 @@ def test_saved_and_loaded_with_the_model(protector, key_file, model, tmp_path: P
     for side in ("encode_document", "encode_query"):
         assert np.array_equal(getattr(other, side)(TEXTS), getattr(model, side)(TEXTS))
     model.save(str(tmp_path / "second"))
-    assert again(tmp_path / "second")[-1].policy.query_protection == "stronger"
+    assert again(tmp_path / "second")[-1].policy.query_noise == 2
 
 
 def test_the_library_wants_to_be_told_to_trust(protector, model, tmp_path: Path):
@@ -138,10 +138,10 @@ def test_a_key_in_memory_is_not_saved(protector, key_file, model, tmp_path: Path
 
 
 def test_a_policy_is_saved_and_sent_whole_or_refused(protector, key_file, model, tmp_path: Path):
-    module = protect_model(model, ReleasePolicy(protector, query_protection="stronger"))
+    module = protect_model(model, ReleasePolicy(protector, query_noise=2))
     model.save(str(tmp_path / "model"))
-    assert again(tmp_path / "model")[-1].policy.query_protection == "stronger"
-    assert pickle.loads(pickle.dumps(module)).policy.query_protection == "stronger"
+    assert again(tmp_path / "model")[-1].policy.query_noise == 2
+    assert pickle.loads(pickle.dumps(module)).policy.query_noise == 2
     ledger = vecveil.Ledger(tmp_path / "spent.ledger", cap=1)
     for name, policy in (
         ("key", ReleasePolicy(protector, key=vecveil.NoiseKeys.from_file(key_file))),
@@ -251,7 +251,7 @@ def test_mteb_evaluates_a_protected_model_and_never_reuses_results_of_another(
 
     queries = []
     clean = {task: score(task, model) for task in (MadeSts, MadeRetrieval)}
-    module = protect_model(model, protector, query_protection="stronger")
+    module = protect_model(model, protector, query_noise=2)
     release = module.policy.queries
     monkeypatch.setattr(ReleasePolicy, "queries", lambda *a, **b: queries.append(a) or release(*a[1:], **b))
     for task, before in clean.items():

@@ -76,8 +76,8 @@ def url(laplace: vecveil.Protector, subspace: vecveil.Protector, keys: vecveil.N
     """A server of three policies over one encoder."""
     service = local(
         ("drug", ReleasePolicy(laplace, key=keys)),
-        ("reduced", ReleasePolicy(subspace, query_protection="map-only")),
-        ("stronger", ReleasePolicy(laplace, query_protection="stronger", query_noise=20.0)),
+        ("reduced", ReleasePolicy(subspace, query_noise=0)),
+        ("stronger", ReleasePolicy(laplace, query_noise=20.0)),
     )
     with served(service) as base:
         yield base

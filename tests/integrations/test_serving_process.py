@@ -185,7 +185,6 @@ def test_no_text_key_or_vector_in_logs_errors_and_metrics(setting: Setting) -> N
         (["--config", "a.yaml", "--ledger", "b"], "--ledger", 2),
         (["-p", "a=x", "-p", "a=y"], "two", 2),
         (["-p", "x", "--key-file", "a", "--key-env", "B"], "not both", 2),
-        (["-p", "x", "--query-noise", "2"], "--query-protection", 2),
         (["-p", "x", "--api-keys", "env:NOT_SET_ANYWHERE"], "[...], which is not set", 1),
         (["-p", "x", "--host", "256.1.1.1"], "cannot listen on", 1),
     ],

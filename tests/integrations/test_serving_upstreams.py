@@ -381,7 +381,7 @@ def test_a_protector_without_a_probe_has_its_dimension_checked(
 
 def test_clean_queries_are_told_at_the_start(protector: vecveil.Protector, caplog: pytest.LogCaptureFixture) -> None:
     with Misbehaving(well).running() as up, caplog.at_level("WARNING", logger="vecveil.gateway.server"):
-        started(ReleasePolicy(protector, query_protection="map-only"), up.url)
+        started(ReleasePolicy(protector, query_noise=0), up.url)
     said = [getattr(record, "fields", {}).get("message", "") for record in caplog.records]
     assert any("the encoder's own, unprotected" in text for text in said)
 

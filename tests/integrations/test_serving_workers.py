@@ -177,7 +177,7 @@ def test_the_identity_of_a_service_holds_all_that_decides_its_vectors(tmp_path: 
         ReleasePolicy(protector, key=keys[0]),
         ReleasePolicy(protector, key=keys[1]),
         ReleasePolicy(protector),
-        ReleasePolicy(protector, query_protection="map-only"),
+        ReleasePolicy(protector, query_noise=0),
         ReleasePolicy(fake_protector(noise_to_signal=0.7)),
     ]
     upstream = LocalUpstream(FakeEncoder())

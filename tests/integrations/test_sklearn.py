@@ -91,11 +91,11 @@ def test_queries_are_protected_as_they_are_told(protector, X):
     """Mean squares of 200 rows: a ratio of 16, of which chance moves a few percent."""
     mapped = protector.protect(X, noise=False)
     noise = {}
-    for side in ("same", "stronger", "map-only"):
-        given = ProtectorTransformer(protector, query_protection=side, query_noise=4.0).fit(X)
+    for side in (1, 4, 0):
+        given = ProtectorTransformer(protector, query_noise=side).fit(X)
         noise[side] = np.mean((given.transform_queries(X) - mapped) ** 2)
         assert np.mean((given.transform(X) - mapped) ** 2) > 0
-    assert noise["stronger"] > 8 * noise["same"] > 0 == noise["map-only"]
+    assert noise[4] > 8 * noise[1] > 0 == noise[0]
 
 
 def test_noise_is_fresh_unless_it_is_seeded(protector, X):
@@ -179,10 +179,10 @@ def test_what_cannot_be_is_refused(protector, protector_file, redactor, X, tmp_p
         ProtectorTransformer(protector).transform(X)
     with pytest.raises(KeyFileError):
         ProtectorTransformer(protector, key=tmp_path / "none.key").fit(X)
-    with raises("E-INPUT-NAME", "query_protection"):
-        ProtectorTransformer(protector, query_protection="none").fit(X)
-    with raises("E-INPUT", "query_protection"):
-        ProtectorTransformer(redactor, query_protection="map-only").fit(["a text"])
+    with raises("E-INPUT-RANGE", "query_noise"):
+        ProtectorTransformer(protector, query_noise=0.5).fit(X)
+    with raises("E-INPUT", "query_noise"):
+        ProtectorTransformer(redactor, query_noise=0).fit(["a text"])
 
 
 def test_the_example(collection_folder, protector_file):

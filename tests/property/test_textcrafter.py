@@ -48,19 +48,19 @@ def test_norm_and_direction_hold_for_every_vector(
 
 
 @few
-@given(shapes, radii, st.integers(0, 2**20), st.tuples(*[st.floats(0, 50)] * 3))
+@given(shapes, radii, st.integers(0, 2**20), st.tuples(*[st.floats(0, 50)] * 2))
 def test_the_reward_has_its_lower_bound(
-    shape: tuple[int, int, int], radius: float, seed: int, weights: tuple[float, float, float]
+    shape: tuple[int, int, int], radius: float, seed: int, weights: tuple[float, float]
 ) -> None:
     n, tokens, heads = shape
-    alpha, beta, gamma = weights
+    beta, gamma = weights
     one = crafter(n, radius, tokens=tokens, heads=heads, seed=seed)
     X = vectors(n, seed, np.float64)
     Y = one.protect(X, rng=seed)
     c = one.centroids[np.random.default_rng(seed).integers(0, len(one.centroids), ROWS)]
     p = expit(Y @ one.classifier[:-1] + one.classifier[-1])
-    reward = -alpha * radius - beta * p - gamma * np.linalg.norm(Y - c, axis=1)
-    asked = PolicySettings(radius, alpha=alpha, beta=beta, gamma=gamma)
+    reward = -beta * p - gamma * np.linalg.norm(Y - c, axis=1)
+    asked = PolicySettings(radius, beta=beta, gamma=gamma)
     bound = reward_lower_bound(X, c, asked)
     assert (reward >= bound - 1e-9 * (1 + radius) * (1 + max(weights))).all()
 

@@ -72,6 +72,7 @@ from vecveil.privacy.protector.fitting import PairTexts, fit_data
 from vecveil.privacy.protector.options import FitOptions
 from vecveil.privacy.sensitivity.subspace import near_duplicate_groups
 from vecveil.privacy.utility.estimates import Estimate
+from vecveil.privacy.utility.sealed_search import check_query_noise
 from vecveil.privacy.utility.tasks import Sides
 from vecveil.runtime import one_blas_thread, progress
 from vecveil.texts.encoders import load_encoder
@@ -138,7 +139,7 @@ def frontier(
     *,
     retrieval: RetrievalTask | None = None,
     collection_size: int | None = None,
-    query_noise: bool = True,
+    query_noise: float = 1,
     candidates: Sequence[int] = CANDIDATES,
     leak_ceiling: float = PART,
     groups: Sequence[Any] | None = None,
@@ -162,7 +163,7 @@ def frontier(
             texts as queries.
         collection_size: rows of the collection to come; None takes the number of texts or documents. Further rows
             are modelled as in `SealedSearchTask`.
-        query_noise: False measures search for queries through the map without noise.
+        query_noise: 0 measures search for queries through the map without noise.
         candidates: numbers of candidates that sealed search is measured with; those from the size of the collection on
             are left out.
         leak_ceiling: largest share of what clean vectors tell over chance that a recommended point may leave.
@@ -202,6 +203,7 @@ def frontier(
     if not isinstance(candidates, Sequence):
         raise InvalidInputError("`candidates` is a list of integers.", code="E-INPUT-TYPE", param="candidates")
     check_probability(leak_ceiling, owner=OWNER, param="leak_ceiling")
+    query_noise = check_query_noise(query_noise, owner=OWNER)
     candidates = tuple(sorted({check_count(each, owner=OWNER, param="candidates", minimum=10) for each in candidates}))
     matches = concept.find(texts, show_progress=show_progress)
     # Copies reach the count but add no information.
@@ -299,7 +301,7 @@ class Bench:
     left_out: Rows
     retrieval: RetrievalTask | None
     collection_size: int | None
-    query_noise: bool
+    query_noise: float
     seed: int
     missing: dict[str, str]
     candidates: tuple[int, ...] = CANDIDATES
@@ -313,7 +315,7 @@ class Bench:
         ids: Sequence[Any] | None,
         retrieval: RetrievalTask | None,
         collection_size: int | None,
-        query_noise: bool,
+        query_noise: float,
         seed: int,
         candidates: tuple[int, ...] = CANDIDATES,
     ) -> Bench:
@@ -606,7 +608,7 @@ def _settings(
     matches: ConceptMatches,
     groups: Sequence[Any] | None,
     retrieval: RetrievalTask | None,
-    search: tuple[int | None, bool, tuple[int, ...]],
+    search: tuple[int | None, float, tuple[int, ...]],
     info: EncoderInfo,
     seed: int,
 ) -> str:

@@ -157,7 +157,7 @@ SECTIONS = {
     "--query-log",
     help="With --id-column: JSON lines of the ids that each query fetched, to attack rows that are fetched together.",
 )
-@click.option("--map-queries", is_flag=True, help="The queries are sent to --store without noise.")
+@shared.query_noise_option("Noise of the queries sent to --store, in units of a row's; 0 for none.")
 @shared.report_options
 @shared.file_option(
     "--pack", metavar="FOLDER", help="Write a review pack: summary, report, record, hashes, versions, control mapping."
@@ -458,7 +458,7 @@ def _audit_database(
             if options["query_log"] is not None:
                 accesses = visible_accesses(read_query_log(options["query_log"]), ids)
         else:
-            policy = ReleasePolicy(load(protector_file), "map-only" if options["map_queries"] else "same")
+            policy = ReleasePolicy(load(protector_file), options["query_noise"])
             encoder = policy.protector.encoder_for(
                 options["encoder"], options["precision"], options["cache"], options=dict(options["encoder_options"])
             )

@@ -86,9 +86,7 @@ settings = shared.stacked(
         show_default=True,
         help="reduced: release only the kept coordinates.",
     ),
-    click.option(
-        "--map-queries", is_flag=True, help="Calibrate for queries without noise, as `vecveil search --map-queries`."
-    ),
+    shared.query_noise_option("0 calibrates for queries without noise, as `vecveil search --query-noise 0`."),
     click.option(
         "--preserve",
         metavar="COLUMN",
@@ -277,7 +275,7 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
     if sealed_options and not named("utility", "sts", "label_column"):
         options["utility"] = "sealed-search"
     sealed = options["utility"] == "sealed-search"
-    map_queries = ["--map-queries"] if options["map_queries"] else []
+    query_noise = ["--query-noise"] if options["query_noise"] != 1 else []
     too_few = input is not None and not text_level and options["min_texts"] < MIN_PAIRS
     method = (TEXT_METHODS if text_level else METHODS)[options["method"]]
     vectors = named("positive", "negative", "background", "labels")
@@ -286,8 +284,8 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
     refusals = {
         f"Give exactly one of {scales}.": bool(method.scales) and len(named(*SCALES)) != 1 - (sealed and not given),
         "Sealed search needs --candidates and --collection-size.": sealed and len(sealed_options) < 2,
-        f"{''.join(sealed_options[:1] or map_queries)} belongs to sealed search (--utility sealed-search).": (
-            not sealed and bool(sealed_options or map_queries)
+        f"{''.join(sealed_options[:1] or query_noise)} belongs to sealed search (--utility sealed-search).": (
+            not sealed and bool(sealed_options or query_noise)
         ),
         f"Give INPUT or vectors ({''.join(vectors[:1])}), not both.": input is not None and bool(vectors),
         f"Method {options['method']} rewrites texts: give INPUT with texts.": input is None and text_level,
@@ -333,7 +331,7 @@ def _common(options: dict[str, Any]) -> dict[str, Any]:
     names = ("method", *SCALES, "delta", "before", "postprocess", "seed", "candidates", "collection_size")
     work = {} if options["work"] is None else {"checkpoint": options["work"]}
     settings = {name: options[name] for name in names} | {"output": options["released"]}
-    settings["query_noise"] = not options["map_queries"]
+    settings["query_noise"] = options["query_noise"]
     settings["accept_leak"] = options["accept_leak"]
     return settings | work | dict(options["method_options"])
 

@@ -79,9 +79,7 @@ SECTIONS = {
     help="Recommend a point only if the attackers of an audit leave at most this share of what clean vectors tell over "
     "chance.",
 )
-@click.option(
-    "--map-queries", is_flag=True, help="Measure search for queries without noise, as `vecveil search --map-queries`."
-)
+@shared.query_noise_option("0 measures search for queries without noise, as `vecveil search --query-noise 0`.")
 @click.option(
     "--store-alone",
     is_flag=True,
@@ -140,7 +138,7 @@ def command(
             encoder,
             retrieval=retrieval,
             collection_size=options["collection_size"],
-            query_noise=not options["map_queries"],
+            query_noise=options["query_noise"],
             candidates=options["candidates"] or CANDIDATES,
             leak_ceiling=options["leak_ceiling"],
             groups=None if column is None else rows.table.columns[column],

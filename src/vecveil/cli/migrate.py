@@ -135,7 +135,7 @@ def command(source: str, dest: str, protector_file: Path | None, **options: Any)
             note(
                 "Queries must pass the same protector from now on: as documents do (vecveil protect QUERIES -p "
                 f"{protector_file.name}), or through its map alone where they stay on the trusted side (--no-noise; "
-                "query_protection='map-only' in integrations and server). "
+                "query_noise=0 in integrations and server). "
                 f"They have {protector.released_dimension} dimensions then."
             )
         else:

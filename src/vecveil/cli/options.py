@@ -322,7 +322,6 @@ def command(name: str, example: str, sections: Mapping[str, str], **more: Any) -
 _ALIASES = {
     "texts": "input",
     "input": "inputs",
-    "query_noise": "map_queries",
     "output": "out",
     "key": "key_file",
     "variable": "key_env",
@@ -436,6 +435,11 @@ def file_option(*names: str, **settings: Any) -> Callable[[F], F]:
 def count_option(*names: str, least: int = 1, **settings: Any) -> Callable[[F], F]:
     """Return an option for a whole number of at least ``least``."""
     return click.option(*names, type=click.IntRange(min=least), **settings)
+
+
+def query_noise_option(help: str) -> Callable[[F], F]:
+    """Return the option for the noise of queries."""
+    return click.option("--query-noise", type=float, default=1.0, show_default=True, metavar="X", help=help)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")

@@ -117,8 +117,8 @@ Example:
 @shared.encoder_name_options
 @shared.count_option("--top", default=10, show_default=True, help="Rows to print.")
 @shared.count_option("--candidates", help="Rows to open and rank [default: what the protector was fitted for, or 200].")
-@click.option(
-    "--map-queries", is_flag=True, help="Send the query without noise: search finds more, and the database learns more."
+@shared.query_noise_option(
+    "Noise of the query in units of a row's. 0 for none: search finds more, and the database learns more."
 )
 @click.option(
     "--where",
@@ -161,7 +161,7 @@ def search_command(database: str, query: str, protector_file: Path | None, as_js
         options["seal_key"],
         name=options["seal_name"],
         candidates=options["candidates"],
-        query_noise=not options["map_queries"],
+        query_noise=options["query_noise"],
     )
     with collection.database:
         # Before an encoder is loaded, which may take long.

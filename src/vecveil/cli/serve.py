@@ -33,7 +33,7 @@ Examples:
   vecveil serve --config serve.yaml
 """
 SECTIONS = {
-    "Protection": "--protector --config --query-protection --key-file --ledger",
+    "Protection": "--protector --config --query-noise --key-file --ledger",
     "Search": "--index --seal-key",
     "Upstream": "--upstream --upstream-key",
     "Server": "--host --port --api-keys --page",
@@ -70,11 +70,8 @@ SECTIONS = {
 )
 @click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on; 0 takes a free one [default: 8080].")
 @click.option(
-    "--query-protection",
-    type=click.Choice(["same", "stronger", "map-only"]),
-    help="Protection of queries [default: same].",
+    "--query-noise", type=float, metavar="X", help="Noise of a query in units of a document's; 0 for none [default: 1]."
 )
-@click.option("--query-noise", type=float, help="Noise factor of --query-protection stronger [default: 2].")
 @click.option("--key-file", type=shared.KEY_FILE, help="Keyed noise: equal texts get equal vectors.")
 @click.option("--key-env", metavar="VARIABLE", help="Keyed noise with keys in this variable.")
 @click.option("--ledger", type=shared.LEDGER, help="Count releases of each text and keep to its cap.")
@@ -148,15 +145,13 @@ def _from_options(options: dict[str, Any]) -> ServeSettings:
         raise click.UsageError("--index needs --seal-key.")
     if options["key_file"] is not None and options["key_env"] is not None:
         raise click.UsageError("Give --key-file or --key-env, not both.")
-    if options["query_noise"] is not None and options["query_protection"] != "stronger":
-        raise click.UsageError("--query-noise needs --query-protection stronger.")
     key = None if options["key_file"] is None else str(options["key_file"])
     if options["key_env"] is not None:
         key = f"env:{options['key_env']}"
     common: dict[str, Any] = {
         "key": key,
         "ledger": None if options["ledger"] is None else str(options["ledger"]),
-        **_set(options, "query_protection", "query_noise"),
+        **_set(options, "query_noise"),
     }
     policies: dict[str, Any] = {}
     for named in options["protectors"]:

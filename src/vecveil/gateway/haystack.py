@@ -22,10 +22,8 @@ from vecveil.errors import InvalidInputError, MissingDependencyError, renamed, w
 from vecveil.index import Searchable
 from vecveil.io import expanded
 from vecveil.privacy.protector.policy import (
-    STRONGER,
     KeySource,
     PlaintextWarning,
-    QueryProtection,
     ReleasePolicy,
     check_saved,
     open_policy,
@@ -193,7 +191,7 @@ class QueryProtector(_Saved):
 
     Args:
         protector: protector, path of its file, or a `ReleasePolicy`; text-level methods need a `QueryRewriter`.
-        query_protection, query_noise: protection of queries; see `vecveil.privacy.protector.policy`.
+        query_noise: noise of queries, in units of documents'; see `vecveil.privacy.protector.policy`.
         key: noise keys, path of a key file, or ``env:NAME``; item ids come from the embeddings.
     """
 
@@ -201,18 +199,11 @@ class QueryProtector(_Saved):
         self,
         protector: Protector | ReleasePolicy | str | os.PathLike[str],
         *,
-        query_protection: QueryProtection = "same",
-        query_noise: float = STRONGER,
+        query_noise: float = 1.0,
         key: KeySource = None,
         ledger: Ledger | str | os.PathLike[str] | None = None,
     ) -> None:
-        self._options = {
-            "protector": protector,
-            "query_protection": query_protection,
-            "query_noise": query_noise,
-            "key": key,
-            "ledger": ledger,
-        }
+        self._options = {"protector": protector, "query_noise": query_noise, "key": key, "ledger": ledger}
         self._policy = open_policy(**self._options)
         if self._policy.rewrites_texts:
             said = "The protector rewrites texts. Put a QueryRewriter before the text embedder."

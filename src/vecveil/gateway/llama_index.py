@@ -20,9 +20,7 @@ import numpy as np
 from vecveil.errors import InvalidInputError, MissingDependencyError, renamed, unknown_name, wrong_type
 from vecveil.index import Searchable, Unsealed
 from vecveil.privacy.protector.policy import (
-    STRONGER,
     KeySource,
-    QueryProtection,
     ReleasePolicy,
     WrappedEmbedder,
     check_saved,
@@ -89,7 +87,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         protector: protector, path of its file, or a `ReleasePolicy`.
         embed_model: any LlamaIndex embedding; None uses the protector's encoder. The first call embeds a dozen fixed
             sentences to verify that the protector was fitted for it.
-        query_protection, query_noise: protection of queries; see `vecveil.privacy.protector.policy`.
+        query_noise: noise of queries, in units of documents'; see `vecveil.privacy.protector.policy`.
         key: noise keys, path of a key file, or ``env:NAME``. With keyed noise equal texts get equal vectors.
         ledger: ledger or path of its file; item ids are the texts.
         text_stored: warn once that the index keeps the texts.
@@ -103,8 +101,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
     protector: str = Field(frozen=True)
     protector_fingerprint: str = Field(frozen=True)
     wraps: str | None = Field(default=None, frozen=True)
-    query_protection: str = Field(default="same", frozen=True)
-    query_noise: float = Field(default=STRONGER, frozen=True)
+    query_noise: float = Field(default=1.0, frozen=True)
     key: str | None = Field(default=None, frozen=True)
     ledger: str | None = Field(default=None, frozen=True)
     text_stored: bool = Field(default=True, frozen=True)
@@ -119,8 +116,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         protector: Protector | ReleasePolicy | str | os.PathLike[str],
         embed_model: BaseEmbedding | None = None,
         *,
-        query_protection: QueryProtection = "same",
-        query_noise: float = STRONGER,
+        query_noise: float = 1.0,
         key: KeySource = None,
         ledger: Ledger | str | os.PathLike[str] | None = None,
         text_stored: bool = True,
@@ -130,13 +126,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
             raise wrong_type(_OWNER, "embed_model", "a LlamaIndex embedding or None", embed_model)
         # Only `from_dict` passes these two: fields of the saved configuration, not options of BaseEmbedding.
         wraps, fingerprint = options.pop("wraps", None), options.pop("protector_fingerprint", None)
-        given: dict[str, Any] = {
-            "protector": protector,
-            "query_protection": query_protection,
-            "query_noise": query_noise,
-            "key": key,
-            "ledger": ledger,
-        }
+        given: dict[str, Any] = {"protector": protector, "query_noise": query_noise, "key": key, "ledger": ledger}
         missing = [name for name, value in given.items() if isinstance(value, str) and value == _IN_MEMORY]
         if wraps is not None and embed_model is None:
             missing.append("embed_model")
@@ -146,7 +136,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         policy, given = open_policy(**given), policy_arguments(**given)
         check_saved(policy, fingerprint)
         cache = options.get("embeddings_cache")
-        if cache is not None and policy.query_protection != "same":
+        if cache is not None and policy.query_noise != 1:
             said = "Leave out `embeddings_cache`: it would give a query the vector of a document, protected otherwise."
             raise InvalidInputError(said, param="embeddings_cache")
         if isinstance(cache, BaseKVStore):

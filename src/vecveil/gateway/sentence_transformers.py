@@ -102,7 +102,7 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         return self._policy
 
     def extra_repr(self) -> str:
-        return f"{self._policy.protector.method!r}, query_protection={self._policy.query_protection!r}"
+        return f"{self._policy.protector.method!r}, query_noise={self._policy.query_noise:g}"
 
     def get_embedding_dimension(self) -> int:
         """Return the dimension of the released vectors."""
@@ -118,7 +118,7 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
             raise InvalidInputError("The model has a ProtectionModule already.", param="model")
         # MTEB files results under the model's name: with the model's name it would show results of clean vectors.
         policy = self._policy
-        named = (policy.protector.fingerprint, policy.query_protection, policy.query_noise)
+        named = (policy.protector.fingerprint, float(policy.query_noise))
         digest = hashlib.sha256(repr(named).encode()).hexdigest()[:16]
         model.model_card_data.model_name = f"vecveil/{policy.protector.method}-{digest}"
         wrapped = WrappedEmbedder(policy, owner=_OWNER)

@@ -17,14 +17,7 @@ from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependen
 from vecveil.privacy.mechanisms import Gaussian, Laplace
 from vecveil.privacy.protector import Protector, fit_labels
 from vecveil.privacy.protector.data import MIN_PAIRS
-from vecveil.privacy.protector.policy import (
-    STRONGER,
-    KeySource,
-    QueryProtection,
-    ReleasePolicy,
-    open_policy,
-    open_protector,
-)
+from vecveil.privacy.protector.policy import KeySource, ReleasePolicy, open_policy, open_protector
 from vecveil.privacy.sensitivity.shapes import NoiseShape
 from vecveil.validation import check_texts, check_unmasked
 
@@ -55,7 +48,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         epsilon, sigma, noise_to_signal, target_utility: the scale, exactly one.
         output: ``full``, or ``reduced`` for the kept coordinates alone.
         options: further arguments of `vecveil.fit_labels`.
-        query_protection, query_noise: protection of queries; see `vecveil.privacy.protector.policy`.
+        query_noise: noise of queries, in units of documents'; see `vecveil.privacy.protector.policy`.
         key: path of a key file, or ``env:NAME``: equal rows get equal releases. A transformer with keys in memory
             can be neither cloned nor pickled.
         ledger: ledger or path of its file; item ids come from the rows' values.
@@ -77,8 +70,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         target_utility: float | None = None,
         output: str = "full",
         options: dict[str, Any] | None = None,
-        query_protection: QueryProtection = "same",
-        query_noise: float = STRONGER,
+        query_noise: float = 1.0,
         key: KeySource = None,
         ledger: Ledger | str | os.PathLike[str] | None = None,
         random_state: Any = None,
@@ -92,7 +84,6 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.target_utility = target_utility
         self.output = output
         self.options = options
-        self.query_protection = query_protection
         self.query_noise = query_noise
         self.key = key
         self.ledger = ledger
@@ -202,13 +193,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     def _policy(self) -> ReleasePolicy:
         if "_opened" not in self.__dict__:
-            self._opened = open_policy(
-                self.protector_,
-                query_protection=self.query_protection,
-                query_noise=self.query_noise,
-                key=self.key,
-                ledger=self.ledger,
-            )
+            self._opened = open_policy(self.protector_, query_noise=self.query_noise, key=self.key, ledger=self.ledger)
         return self._opened
 
     def __getstate__(self) -> Any:

@@ -73,7 +73,7 @@ class CollectionOptions(TypedDict, total=False):
 
     name: str | None
     candidates: int | None
-    query_noise: bool
+    query_noise: float
     filter_fields: Sequence[str]
 
 
@@ -95,8 +95,9 @@ class ProtectedCollection:
             rows the database's location, if one is given. Two collections must not share a name.
         candidates: rows to fetch for a search; by default those that the protector was fitted for
             (``utility="sealed-search"``), or 200. More find more of the exact neighbours and cost more to open.
-        query_noise: False sends queries through the map without noise: better candidates, but the database can
-            read a query as well as erasure alone permits. Refused for a protector without a map.
+        query_noise: noise of a query in units of a document's; see `ReleasePolicy`. 0 sends queries through the map
+            without noise: better candidates, but the database can read a query as well as erasure alone permits.
+            Refused for a protector without a map.
         encoder: embeds the texts; by default the protector's encoder. It must be the one of the fit. Queries go
             through its method ``encode_query`` if it has one.
         blobs: where the blobs live instead of the database, such as a dict or another trust zone's store.
@@ -141,7 +142,7 @@ class ProtectedCollection:
         self,
         name: str | None = None,
         candidates: int | None = None,
-        query_noise: bool = True,
+        query_noise: float = 1.0,
         filter_fields: Sequence[str] = (),
     ) -> None:
         """Take over `CollectionOptions`."""
@@ -903,10 +904,10 @@ def _texts_and_metadata(fields: Sequence[Mapping[str, Any]]) -> tuple[list[str |
     return texts, [row or None for row in metadata]
 
 
-def _query_policy(policy: ReleasePolicy, query_noise: bool) -> ReleasePolicy:
-    """Return ``policy`` with the queries that ``query_noise`` chooses."""
-    if not query_noise:
-        policy = ReleasePolicy(policy.protector, "map-only", key=policy.key, ledger=policy.ledger)
+def _query_policy(policy: ReleasePolicy, query_noise: float) -> ReleasePolicy:
+    """Return ``policy`` with the queries that ``query_noise`` chooses; 1 leaves the policy's own."""
+    if query_noise != 1:
+        policy = replace(policy, query_noise=query_noise)
     if policy.gives_clean_queries:
         raise InvalidInputError(
             f"Method {policy.protector.method!r} has no map for queries without noise: the "

@@ -208,7 +208,7 @@ def test_judged_queries_give_ndcg(monkeypatch: pytest.MonkeyPatch) -> None:
     assert record.counts.rows == 300
     assert [kept.candidates for kept in point.sealed] == [100, 200]
     assert point.sealed[0].value > point.store.value
-    mapped = vecveil.frontier(TEXTS, CONCEPT, encoder, retrieval=task, query_noise=False, show_progress=False)
+    mapped = vecveil.frontier(TEXTS, CONCEPT, encoder, retrieval=task, query_noise=0, show_progress=False)
     assert mapped.points[0].similarity == point.similarity
     assert mapped.points[0].store is not None
     assert mapped.points[0].store.value > point.store.value
@@ -228,6 +228,8 @@ def test_a_recommended_point_was_attacked_as_in_an_audit(record: FrontierRecord,
     assert FrontierRecord.load(folder / "frontier.json") == low
     with raises("E-INPUT", "leak_ceiling"):
         vecveil.frontier(TEXTS, CONCEPT, TopicEncoder(), leak_ceiling=50, show_progress=False)
+    with raises("E-INPUT-RANGE", "query_noise"):
+        vecveil.frontier(TEXTS, CONCEPT, TopicEncoder(), query_noise=0.5, show_progress=False)
 
 
 def test_points_are_picked_by_limits(record: FrontierRecord) -> None:

@@ -60,8 +60,8 @@ def test_help_shows_few_options_and_help_all_every_one(name: str, command: click
         ("--noise-to-signal 0.5", {"noise_to_signal": 0.5}),
         ("--noise-to-signal=0.5", {"noise_to_signal": 0.5}),
         ("--option noise_to_signal=0.5 --option rank=80", {"noise_to_signal": 0.5, "method_options": (("rank", 80),)}),
-        ("--option=map_queries=true --no-cache", {"map_queries": True, "cache": False}),
-        ("--option cache=false --option map_queries=false", {"cache": False, "map_queries": False}),
+        ("--option=query_noise=0 --no-cache", {"query_noise": 0.0, "cache": False}),
+        ("--option cache=false --option query_noise=1", {"cache": False, "query_noise": 1.0}),
         ("--hypernym DRUG=pill --option hypernym=DOSE=much", {"hypernyms": (("DRUG", "pill"), ("DOSE", "much"))}),
         ("--encoder --sts --point 3", {"encoder": "--sts", "sts": None, "point": 3}),
         ("-vo --sigma", {"verbose": True, "out": Path("--sigma"), "sigma": None}),
@@ -83,7 +83,7 @@ def test_settings_are_given_by_their_name_or_by_option(words: str, expected: dic
         "--option long_texts=fold",
         "--option nothing",
         "--option cache=no",
-        "--map-queries=true",
+        "--no-cache=true",
     ],
 )
 def test_wrong_settings_are_misuse(words: str) -> None:
@@ -152,11 +152,9 @@ def test_errors_name_options_that_the_command_has() -> None:
         ("serve", name) for name in of_files
     } | {
         ("fit", "count"),
-        ("fit", "scale"),
         ("fit", "min_token_count"),
         ("migrate", "sealer"),
         ("fit", "groups"),
-        ("fit", "scale"),
         ("fit", "surrogates"),
         ("unseal", "rows"),
         ("serve", "routers"),
@@ -226,8 +224,8 @@ def said(arguments: str, owner: str, param: str, text: str, values: dict[str, tu
             "serve",
             "serve --config",
             "limits",
-            "`limits` has the keys `query_protection`, `key`.",
-            "serve --config: `limits` has the keys `query_protection`, `key`.",
+            "`limits` has the keys `upstream_key`, `key`.",
+            "serve --config: `limits` has the keys `upstream_key`, `key`.",
         ),
         (
             "fit",

@@ -119,7 +119,7 @@ class FrontierCounts(Record, frozen=True):
             contain to be attacked.
         rows: size of the collection that the figures of search are for.
         queries: judged queries; None where texts stand in as queries.
-        query_noise: False where queries go through the map without noise.
+        query_noise: 1, or 0 where queries go through the map without noise.
     """
 
     texts: Count
@@ -132,7 +132,7 @@ class FrontierCounts(Record, frozen=True):
     left_out: Count
     rows: Count
     queries: Count | None
-    query_noise: bool
+    query_noise: float
 
 
 class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.frontier/1"):

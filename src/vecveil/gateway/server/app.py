@@ -263,7 +263,7 @@ class _Routes:
             "vecveil": {
                 "method": served.policy.protector.method,
                 "dimensions": served.policy.protector.released_dimension,
-                "query_protection": served.policy.query_protection,
+                "query_noise": float(served.policy.query_noise),
                 "keyed": served.policy.key is not None,
             },
         }

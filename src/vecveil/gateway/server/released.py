@@ -80,7 +80,7 @@ def release(
     vectors = protect(clean, ids=ids, texts=list(texts), rewritten=True)
     # The map leaves a vector unchanged if it has no component in the erased directions, and so does a text-level
     # method, whose protection was the rewriting.
-    map_only = side == "query" and policy.query_protection == "map-only"
+    map_only = side == "query" and policy.query_noise == 0
     may_be_clean = map_only or policy.protector.text_only
     expected = (len(texts), policy.protector.released_dimension)
     if not isinstance(vectors, np.ndarray) or vectors.shape != expected:

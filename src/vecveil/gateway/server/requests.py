@@ -379,7 +379,7 @@ def _texts(value: Any, most: int) -> list[str]:
 
 
 def _side(suffix: Side | None, header: str | None, field: Any) -> Side:
-    # Fail on contradictions: a document taken for a query may be released without noise (map-only).
+    # Fail on contradictions: a document taken for a query may be released without noise.
     sides: set[Side] = set() if suffix is None else {suffix}
     if header is not None:
         if header not in ("query", "document"):

@@ -225,8 +225,7 @@ def _identity(service: Service) -> str:
                 name,
                 protector.fingerprint,
                 protector.encoder_info.fingerprint,
-                policy.query_protection,
-                policy.query_noise,
+                float(policy.query_noise),
                 served.upstream.name,
                 key and [key.key_id, key.check_value],  # the check value shows a changed key under an old id
             ]

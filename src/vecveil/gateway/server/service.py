@@ -320,10 +320,10 @@ def _warn(served: ServedPolicy) -> None:
     messages = []
     if served.policy.gives_clean_queries:
         messages.append(
-            "map-only for a method without a map: the vectors of queries are the encoder's own, unprotected."
+            "query_noise 0 for a method without a map: the vectors of queries are the encoder's own, unprotected."
         )
-    elif served.policy.query_protection == "map-only":
-        messages.append("map-only: the vectors of queries pass the map without noise and are not protected.")
+    elif served.policy.query_noise == 0:
+        messages.append("query_noise 0: the vectors of queries pass the map without noise and are not protected.")
     name = served.upstream.name
     local = ("http://127.", "http://localhost", "http://[::1]")
     if name.startswith("http://") and not name.startswith(local):

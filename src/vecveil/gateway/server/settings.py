@@ -15,7 +15,6 @@ from vecveil.errors import InvalidInputError, unknown_name, wrong_type
 from vecveil.io import expanded
 from vecveil.keys import placed_source
 from vecveil.privacy.concepts.concept_file import load_yaml, read_text
-from vecveil.privacy.protector.policy import STRONGER, QueryProtection
 from vecveil.validation import check_count, check_positive
 
 _MAX_NAME = 100
@@ -34,16 +33,14 @@ class ServedPolicySettings:
 
     Attributes:
         protector: path of the protector's file.
-        query_protection: ``same``, ``stronger`` or ``map-only``.
-        query_noise: noise scale of a query for ``stronger``, relative to a document's.
+        query_noise: noise of a query in units of a document's; 0 for none.
         key: source of the noise keys: a key file, or ``env:NAME``.
         ledger: path of an existing ledger.
         upstream: None uses the server's upstream.
     """
 
     protector: str
-    query_protection: QueryProtection = "same"
-    query_noise: float = STRONGER
+    query_noise: float = 1.0
     key: str | None = None
     ledger: str | None = None
     upstream: str | None = None

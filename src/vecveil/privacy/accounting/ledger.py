@@ -43,8 +43,8 @@ from vecveil.validation import check_count, check_positive, check_same_length, c
 
 LARGEST_CAP = 10**9
 _FINGERPRINT = re.compile(r"[\w.:+/=@-]{1,200}", re.ASCII)
-_CAPS = "SELECT row, chain, cap FROM caps ORDER BY row"
-_EVENTS = "SELECT row, chain, item, protector, epsilon, release FROM events ORDER BY row"
+_CAPS = "SELECT row, checksum, cap FROM caps ORDER BY row"
+_EVENTS = "SELECT row, checksum, item, protector, epsilon, release FROM events ORDER BY row"
 _COLUMNS = ("row", "item", "protector", "epsilon", "release", "checksum")
 
 # Aggregates in SQL: a ledger of millions of events never enters Python's memory.
@@ -287,7 +287,7 @@ class Ledger:
         suffix = target.suffix.lower()
         if suffix not in (".csv", ".jsonl"):
             raise InvalidInputError(f"`path` ends in .csv or .jsonl, not in {suffix!r}.", param="path")
-        query = "SELECT row, item, protector, epsilon, release, chain FROM events ORDER BY row"
+        query = "SELECT row, item, protector, epsilon, release, checksum FROM events ORDER BY row"
         with (
             self._transaction() as opened,
             atomic_path(target) as temporary,
@@ -365,7 +365,7 @@ class Ledger:
             raise LedgerError("Ledger: it was closed. Open it again with Ledger(path).")
         with transaction(self._path, write=write) as opened:
             salts = [salt for (salt,) in opened.execute("SELECT salt FROM ledger")]
-            query = "SELECT row, chain FROM events WHERE row = ?"
+            query = "SELECT row, checksum FROM events WHERE row = ?"
             # The salt identifies the ledger, the last row its age: a replaced or restored file forgets releases.
             same = len(salts) == 1 and isinstance(salts[0], bytes) and self._salt in (b"", salts[0])
             if not same or (self._last[0] and opened.execute(query, self._last[:1]).fetchone() != self._last):
@@ -409,7 +409,7 @@ def _hashed_tag(salt: bytes, tag: Any, owner: str, position: int) -> bytes | Non
 
 def _last_row(opened: sqlite3.Connection) -> tuple[int, bytes]:
     """Return the number and checksum of the last event, (0, b"") for an empty ledger."""
-    last = opened.execute("SELECT row, chain FROM events ORDER BY row DESC LIMIT 1").fetchone()
+    last = opened.execute("SELECT row, checksum FROM events ORDER BY row DESC LIMIT 1").fetchone()
     if last is None:
         return 0, b""
     if not isinstance(last[1], bytes):
@@ -537,14 +537,14 @@ BUSY_SECONDS = 60.0
 
 _SCHEMA = """
 CREATE TABLE ledger (salt BLOB NOT NULL CHECK (length(salt) = 32));
-CREATE TABLE caps (row INTEGER PRIMARY KEY, cap INTEGER NOT NULL, chain BLOB NOT NULL);
+CREATE TABLE caps (row INTEGER PRIMARY KEY, cap INTEGER NOT NULL, checksum BLOB NOT NULL);
 CREATE TABLE events (
   row INTEGER PRIMARY KEY,
   item BLOB NOT NULL CHECK (length(item) = 32),
   protector TEXT NOT NULL,
   epsilon REAL,
   release BLOB CHECK (release IS NULL OR length(release) = 32),
-  chain BLOB NOT NULL CHECK (length(chain) = 32)
+  checksum BLOB NOT NULL CHECK (length(checksum) = 32)
 );
 CREATE INDEX events_by_item ON events (item);
 CREATE UNIQUE INDEX events_repeatable ON events (item, protector, release)

@@ -8,7 +8,6 @@ from vecveil.texts.encoders import EncoderInfo
 
 if TYPE_CHECKING:
     from vecveil.privacy.protector.fitting import fit, fit_labels, fit_pairs
-    from vecveil.privacy.protector.method import Scale
     from vecveil.privacy.protector.methods import METHODS, TEXT_METHODS, Aim, Candidate, Data, Method, register_method
     from vecveil.privacy.protector.policy import CleanQueryWarning, PlaintextWarning, ReleasePolicy, open_policy
 
@@ -24,7 +23,6 @@ __all__ = [
     "PlaintextWarning",
     "Protector",
     "ReleasePolicy",
-    "Scale",
     "fit",
     "fit_labels",
     "fit_pairs",
@@ -38,7 +36,6 @@ _LAZY = {
     **dict.fromkeys(("fit", "fit_labels", "fit_pairs"), "fitting"),
     **dict.fromkeys(("METHODS", "TEXT_METHODS", "Aim", "Candidate", "Data", "Method", "register_method"), "methods"),
     **dict.fromkeys(("CleanQueryWarning", "PlaintextWarning", "ReleasePolicy", "open_policy"), "policy"),
-    "Scale": "method",
 }
 
 

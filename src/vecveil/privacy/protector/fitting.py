@@ -70,7 +70,6 @@ def fit(
     encoder: Any = "minilm",
     *,
     method: str = "subspace",
-    scale: Scale | None = None,
     target_utility: float | None = None,
     epsilon: float | None = None,
     utility: Utility = "similarity",
@@ -89,9 +88,7 @@ def fit(
             ``embed_documents``.
         method: a name of `METHODS`, or of `TEXT_METHODS`, which rewrite the
             texts and have no scale; ``vecveil methods`` lists them with their scales and options.
-        scale: how strong the noise is, a `vecveil.Scale` such as ``Scale.utility(0.95)``.
-        target_utility, epsilon: short forms of `Scale.utility` and `Scale.epsilon`. So are, among ``options``,
-            ``noise_to_signal``, ``target_cosine``, ``target_advantage``, ``sigma``, ``radius`` and ``delta``.
+        target_utility, epsilon: how strong the noise is: one of these, or of the other scales of `fit_pairs`.
         utility: what a target of utility keeps; see `fit_pairs`.
         groups: N ids of texts that belong together (a document, a patient), one of which never is on both sides of a
             split of the texts with the concept; near-duplicates join their groups. A warning of the report says if a
@@ -129,7 +126,7 @@ def fit(
         the search costs n³ operations for each of about 25 settings: on one core a minute at 1,536 dimensions, a
         quarter of an hour at 4,096.
     """
-    keywords = dict(options, method=method, scale=scale, target_utility=target_utility, epsilon=epsilon)
+    keywords = dict(options, method=method, target_utility=target_utility, epsilon=epsilon)
     keywords |= {"utility": utility, "seed": seed}
     check_concept(concept, owner="fit")
     if method in TEXT_METHODS:
@@ -167,8 +164,16 @@ def fit_pairs(
 
     Options of every method:
         method ("subspace"): a name of `METHODS`; ``vecveil methods`` lists them with their scales.
-        scale, or one of its short forms ``epsilon``, ``noise_to_signal``, ``target_utility``, ``target_cosine``,
-            ``target_advantage``, ``sigma``, ``radius``, and ``delta`` with ``epsilon``: see `vecveil.Scale`.
+        target_utility: a scale of the noise, of which a fit takes one: the most noise that keeps this share of the
+            clean utility, with both sides protected.
+        epsilon: ε per unit of the mechanism's norm, or with ``delta`` (ε, δ) for ``ldp-gaussian``. With unit-norm
+            vectors the noise has a norm of about n/ε: below ε ≈ n/2 little is left of the vector.
+        noise_to_signal: the root mean square norm of the noise, before the map, divided by the vectors'.
+        target_cosine: the mean cosine between clean and noisy vectors, before the map.
+        target_advantage: the least noise at which no attacker has a larger advantage in distinguishing a text with the
+            concept from the same text without it, for 95 % of the pairs.
+        sigma: the standard deviation per coordinate, of ``gaussian``.
+        radius: the norm of every perturbation, of ``textcrafter``, whose vectors have norm 1.
         utility: the utility of ``target_utility``: ``similarity`` (Pearson correlation of pairwise cosines
             with the clean ones, half random pairs, half near neighbours), ``neighbours`` (recall@10), or a
             `vecveil.metrics.UtilityTask` such as `StsTask`, `RetrievalTask`, `ClassificationTask`.
@@ -178,8 +183,8 @@ def fit_pairs(
         candidates: of sealed search: rows that a search fetches and ranks exactly, at least 10.
         collection_size: of sealed search: rows of the collection to come, at least the number of texts. Its further
             rows are modelled like these texts, or like ``background`` where there are fewer than 2,000 positives.
-        query_noise: of sealed search: False for queries through the map without noise, as
-            ``ProtectedCollection(..., query_noise=False)`` sends them.
+        query_noise: of sealed search: 0 for queries through the map without noise, as
+            ``ProtectedCollection(..., query_noise=0)`` sends them.
         accept_leak: of sealed search with a target: return a protector that leaves an attacker more than three quarters
             of what clean vectors tell over chance. By default it is refused.
         before: ``none``, ``normalise`` or ``clip:RADIUS``, applied before the noise. It bounds the distance
@@ -590,7 +595,7 @@ def _search_scale(data: Data, scale: Scale | None) -> Scale | None:
         return scale
     plain = Candidate(NoiseShape.isotropic(data.dimension))
     noise = noise_of_advantage(plain, scale.value, data.moments.rms_norm, data.sides("target_advantage", scale.value))
-    return Scale.noise_to_signal(noise)
+    return Scale("noise_to_signal", noise)
 
 
 def _noise(candidate: Candidate, data: Data, own: Embeddings, task: UtilityTask, options: FitOptions) -> float:

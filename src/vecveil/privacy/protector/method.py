@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vecveil.errors import CalibrationError, InvalidInputError, out_of_range, unknown_name, wrong_type
+from vecveil.errors import CalibrationError, InvalidInputError, out_of_range, unknown_name
 from vecveil.privacy.mechanisms import (
     NOTHING_BEFORE,
     OPEN_RANGE,
@@ -37,7 +37,7 @@ KINDS = ("epsilon", "sigma", "noise_to_signal", "target_utility", "target_cosine
 
 @dataclass(frozen=True)
 class Scale:
-    """Strength of the noise: one measure and its value. `vecveil.fit` takes it as ``scale``.
+    """Strength of the noise: one measure and its value.
 
     Attributes:
         kind: the keyword of `vecveil.fit` for this measure, such as ``epsilon`` or ``target_utility``.
@@ -61,64 +61,16 @@ class Scale:
             check_probability(self.delta, owner="fit", param="delta", open_interval=True)
 
     @classmethod
-    def epsilon(cls, value: float, *, delta: float | None = None) -> Scale:
-        """Return ε per unit of the mechanism's norm, or (ε, δ) for ``ldp-gaussian``.
-
-        With unit-norm vectors the noise has a norm of about n/ε: below ε ≈ n/2 little is left of the vector.
-        """
-        return cls("epsilon", value, delta)
-
-    @classmethod
-    def noise_to_signal(cls, value: float) -> Scale:
-        """Return the root mean square norm of the noise, before the map, divided by the vectors'."""
-        return cls("noise_to_signal", value)
-
-    @classmethod
-    def utility(cls, value: float) -> Scale:
-        """Return the most noise that keeps this share of the clean utility, with both sides protected."""
-        return cls("target_utility", value)
-
-    @classmethod
-    def cosine(cls, value: float) -> Scale:
-        """Return the noise with this mean cosine between clean and noisy vectors, before the map."""
-        return cls("target_cosine", value)
-
-    @classmethod
-    def advantage(cls, value: float) -> Scale:
-        """Return the least noise at which no attacker has a larger advantage, for 95 % of the pairs.
-
-        The advantage is the attacker's in distinguishing a text with the concept from the same text without it.
-        """
-        return cls("target_advantage", value)
-
-    @classmethod
-    def sigma(cls, value: float) -> Scale:
-        """Return the standard deviation per coordinate, of ``gaussian``."""
-        return cls("sigma", value)
-
-    @classmethod
-    def radius(cls, value: float) -> Scale:
-        """Return the norm of every perturbation, of ``textcrafter``, whose vectors have norm 1."""
-        return cls("radius", value)
-
-    @classmethod
     def of(
-        cls, scale: Any, keywords: Mapping[str, Any], *, method: str, allowed: tuple[str, ...], takes_delta: bool
+        cls, keywords: Mapping[str, Any], *, method: str, allowed: tuple[str, ...], takes_delta: bool
     ) -> Scale | None:
-        """Return the one scale in ``scale`` and ``keywords``, or None for a method without a scale.
+        """Return the one scale in ``keywords``, or None for a method without a scale.
 
         Raises:
             InvalidInputError: none, several, or one that the method does not take.
         """
         scales = [cls(kind, keywords[kind]) for kind in KINDS if keywords.get(kind) is not None]
         delta = keywords.get("delta")
-        if scale is not None:
-            if not isinstance(scale, Scale):
-                raise wrong_type("fit", "scale", "a vecveil.Scale, such as Scale.utility(0.95)", scale)
-            if scales or delta is not None:
-                name = scales[0].kind if scales else "delta"
-                raise InvalidInputError(f"Pass `scale` or `{name}`, not both.", param="scale")
-            scales, delta = [scale], scale.delta
         kinds = [each.kind for each in scales]
         if not allowed:
             if kinds or delta is not None:

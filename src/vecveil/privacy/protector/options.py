@@ -13,7 +13,7 @@ from vecveil.privacy.protector.method import KINDS, Candidate, Method, Scale, op
 from vecveil.privacy.protector.methods import METHODS, TEXT_METHODS
 from vecveil.privacy.protector.methods.noise import with_wiener
 from vecveil.privacy.protector.protector import Output
-from vecveil.privacy.utility.sealed_search import SealedSearchTask
+from vecveil.privacy.utility.sealed_search import SealedSearchTask, check_query_noise
 from vecveil.privacy.utility.tasks import NeighbourTask, RetrievalTask, SimilarityTask, UtilityTask
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_seed
@@ -30,12 +30,11 @@ OWN_TAIL = 2000
 
 DEFAULTS: dict[str, Any] = {
     "method": "subspace",
-    "scale": None,
     **dict.fromkeys((*KINDS, "delta")),
     "utility": "similarity",
     "candidates": None,
     "collection_size": None,
-    "query_noise": True,
+    "query_noise": 1,
     "accept_leak": False,
     "before": None,
     "postprocess": None,
@@ -55,7 +54,7 @@ class SealedSearch:
 
     candidates: int
     collection_size: int
-    query_noise: bool
+    query_noise: float
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -96,13 +95,9 @@ class FitOptions:
         if owner == "fit_labels":
             require_no_pairs(method, None)
         sealed = _sealed_search(given)
-        if (
-            sealed is not None
-            and "target_utility" in method.scales
-            and all(given[k] is None for k in ("scale", *KINDS))
-        ):
+        if sealed is not None and "target_utility" in method.scales and all(given[k] is None for k in KINDS):
             given["target_utility"] = SEALED_TARGET
-        scale = Scale.of(given["scale"], given, method=method.name, allowed=method.scales, takes_delta=method.delta)
+        scale = Scale.of(given, method=method.name, allowed=method.scales, takes_delta=method.delta)
         if owner == "fit_labels":
             require_no_pairs(method, scale)
         splits = check_count(given["splits"], owner="fit", param="splits", maximum=16)
@@ -284,7 +279,7 @@ def _sealed_search(given: Mapping[str, Any]) -> SealedSearch | None:
     sizes = {name: given[name] for name in ("candidates", "collection_size")}
     named = isinstance(utility, str) and utility == "sealed-search"
     if not (named or (isinstance(utility, RetrievalTask) and any(sizes.values()))):
-        for param, value in (*sizes.items(), ("query_noise", None if query_noise is True else query_noise)):
+        for param, value in (*sizes.items(), ("query_noise", None if query_noise == 1 else query_noise)):
             if value is not None:
                 raise InvalidInputError(
                     f"`{param}` belongs to utility='sealed-search' or a RetrievalTask.", param=param
@@ -295,11 +290,9 @@ def _sealed_search(given: Mapping[str, Any]) -> SealedSearch | None:
             raise InvalidInputError(
                 f"Sealed search needs `{param}`: more rows need more candidates, or less noise.", param=param
             )
-    if not isinstance(query_noise, bool):
-        raise wrong_type("fit", "query_noise", "True or False", query_noise)
     size = check_count(sizes["collection_size"], owner="fit", param="collection_size", minimum=10)
     count = check_count(sizes["candidates"], owner="fit", param="candidates", minimum=10, maximum=size)
-    return SealedSearch(count, size, query_noise)
+    return SealedSearch(count, size, check_query_noise(query_noise, owner="fit"))
 
 
 def check_postprocess(value: Any, default: str) -> tuple[str, tuple[Step, ...]]:

@@ -1,11 +1,11 @@
 """`ReleasePolicy`: releases of a collection's documents and of the queries compared with them, for any embedder.
 
 Documents always pass the protector. A query has to end up in the same space, so it passes the same map; the policy
-chooses its noise:
+chooses its noise by ``query_noise``, in units of a document's:
 
-``same``       the protection of a document: for queries that an untrusted party sees.
-``stronger``   more noise and the same map: a query is often shorter and more specific than a document.
-``map-only``   none, which protects nothing: for queries that stay on the trusted side, with better search.
+1           the protection of a document: for queries that an untrusted party sees.
+above 1     more noise and the same map: a query is often shorter and more specific than a document.
+0           none, which protects nothing: for queries that stay on the trusted side, with better search.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal, TypedDict, TypeVar, get_args
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import IncompatibleError, InvalidInputError, out_of_range, renamed, unknown_name, wrong_type
+from vecveil.errors import IncompatibleError, InvalidInputError, out_of_range, renamed, wrong_type
 from vecveil.io import expanded
 from vecveil.keys import NoiseKey, NoiseKeys, placed_source
 from vecveil.privacy.accounting import Ledger
@@ -31,11 +31,6 @@ from vecveil.privacy.randomness import content_ids
 from vecveil.texts.encoders.text_encoder import PROBE_SENTENCES, matches_probe
 from vecveil.types import Embeddings, RandomSource, Texts
 from vecveil.validation import ItemId, check_embeddings, check_texts, checked_vectors
-
-QueryProtection = Literal["same", "stronger", "map-only"]
-QUERY_PROTECTIONS: tuple[QueryProtection, ...] = get_args(QueryProtection)
-STRONGER = 2.0
-"""Default noise of a ``stronger`` query, in units of a document's noise."""
 
 _OWNER = "ReleasePolicy"
 
@@ -46,7 +41,7 @@ class ReleasePolicy:
 
     Args:
         protector: of the documents.
-        query_noise: for ``stronger``, the noise of a query in units of a document's; more than 1.
+        query_noise: the noise of a query in units of a document's: 1 or more, or 0 for the map without noise.
         key: for keyed noise on both sides: the same item with the same content gets the same release, so repeated
             requests average nothing away. It stays in memory, is never shown and never saved.
         ledger: counts the releases of each item and refuses those beyond its cap.
@@ -55,8 +50,7 @@ class ReleasePolicy:
     """
 
     protector: Protector
-    query_protection: QueryProtection = "same"
-    query_noise: float = STRONGER
+    query_noise: float = 1.0
     key: NoiseKey | NoiseKeys | None = field(default=None, repr=False)
     ledger: Ledger | None = field(default=None, repr=False)
 
@@ -65,8 +59,9 @@ class ReleasePolicy:
             raise wrong_type(
                 _OWNER, "protector", "a vecveil.Protector", self.protector, fix="Load it with vecveil.load(path)."
             )
-        if self.query_protection not in QUERY_PROTECTIONS:
-            raise unknown_name(_OWNER, "query_protection", QUERY_PROTECTIONS, self.query_protection)
+        noise = self.query_noise
+        if isinstance(noise, bool) or not isinstance(noise, int | float) or not (noise == 0 or 1 <= noise < np.inf):
+            raise out_of_range(_OWNER, "query_noise", "0, or a number of at least 1", repr(noise)[:40])
         if self.key is not None and not isinstance(self.key, NoiseKey | NoiseKeys):
             raise wrong_type(
                 _OWNER, "key", "a vecveil.NoiseKeys", self.key, fix="Read it with NoiseKeys.from_file(path)."
@@ -74,19 +69,14 @@ class ReleasePolicy:
         if self.protector.text_only and (self.key is not None or self.ledger is not None):
             param = "key" if self.key is not None else "ledger"
             raise InvalidInputError(f"Leave out `{param}`: the method rewrites texts and adds no noise.", param=param)
-        if self.protector.text_only and self.query_protection != "same":
-            said = "Leave out `query_protection`: the method rewrites queries as it rewrites documents."
-            raise InvalidInputError(said, param="query_protection")
-        if self.query_protection == "stronger":
-            if not isinstance(self.query_noise, int | float) or not 1 < self.query_noise < np.inf:
-                raise out_of_range(_OWNER, "query_noise", "a number above 1", repr(self.query_noise)[:40])
-            _ = self._query_protector  # a method without a scale fails here, not at the first query
+        if self.protector.text_only and noise != 1:
+            said = "Leave out `query_noise`: the method rewrites queries as it rewrites documents."
+            raise InvalidInputError(said, param="query_noise")
+        _ = self._query_protector  # a method without a scale fails here, not at the first query
 
     @cached_property
     def _query_protector(self) -> Protector:
-        if self.query_protection == "stronger":
-            return self.protector.rescaled(self.query_noise)
-        return self.protector
+        return self.protector.rescaled(self.query_noise) if self.query_noise > 1 else self.protector
 
     @property
     def rewrites_texts(self) -> bool:
@@ -98,7 +88,7 @@ class ReleasePolicy:
         """True if queries are released clean, without noise and without a map."""
         protector = self.protector
         plain = protector.map is None and not protector.after and protector.before.kind == "none"
-        return self.query_protection == "map-only" and plain
+        return self.query_noise == 0 and plain
 
     def documents(
         self,
@@ -129,7 +119,7 @@ class ReleasePolicy:
         rewritten: bool = False,
     ) -> Embeddings:
         """Return the released form of clean query vectors ``X`` (N, n): (N, m), same dtype."""
-        if self.query_protection == "map-only":
+        if self.query_noise == 0:
             X = self._checked(self.protector, X)
             return self.protector.protect(X, noise=False, rewritten=rewritten)
         return self._release(self._query_protector, X, rng, ids, texts, rewritten)
@@ -205,20 +195,18 @@ class PlaintextWarning(UserWarning):
 
 
 class CleanQueryWarning(UserWarning):
-    """Queries are released clean: map-only with a method that has no map."""
+    """Queries are released clean: ``query_noise=0`` with a method that has no map."""
 
 
 class PolicyOptions(TypedDict, total=False):
     """Keywords of `open_policy`, accepted by every class of ``vecveil.gateway``.
 
     Attributes:
-        query_protection: ``same``, ``stronger`` or ``map-only``; see `ReleasePolicy`.
-        query_noise: noise scale of queries for ``stronger``, relative to documents.
+        query_noise: noise of a query in units of a document's, or 0; see `ReleasePolicy`.
         key: noise keys, path of a key file, or ``env:NAME``; never saved.
         ledger: ledger or path of its existing file. Counted releases stay counted if the database fails.
     """
 
-    query_protection: QueryProtection
     query_noise: float
     key: KeySource
     ledger: Ledger | str | os.PathLike[str] | None
@@ -227,8 +215,7 @@ class PolicyOptions(TypedDict, total=False):
 def open_policy(
     protector: Protector | ReleasePolicy | str | os.PathLike[str],
     *,
-    query_protection: QueryProtection = "same",
-    query_noise: float = STRONGER,
+    query_noise: float = 1.0,
     key: KeySource = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
 ) -> ReleasePolicy:
@@ -237,8 +224,8 @@ def open_policy(
     A `ReleasePolicy` is returned unchanged and accepts no further arguments but its own.
     """
     if isinstance(protector, ReleasePolicy):
-        own = protector.query_protection, protector.query_noise, protector.key, protector.ledger
-        if (query_protection, query_noise, key, ledger) not in (("same", STRONGER, None, None), own):
+        own = protector.query_noise, protector.key, protector.ledger
+        if (query_noise, key, ledger) not in ((1, None, None), own):
             raise InvalidInputError(
                 "A ReleasePolicy has its own key and ledger: leave those arguments out, or pass the protector alone.",
                 param="protector",
@@ -252,11 +239,11 @@ def open_policy(
     if isinstance(ledger, str | os.PathLike):
         # A mistyped path must not start an empty ledger.
         ledger = Ledger(ledger, create=False)
-    policy = ReleasePolicy(open_protector(protector), query_protection, query_noise, key, ledger)
+    policy = ReleasePolicy(open_protector(protector), query_noise, key, ledger)
     if policy.gives_clean_queries:
         warnings.warn(
-            f"Queries are the encoder's own vectors: method {policy.protector.method!r} has no map for map-only. "
-            "Keep them where clean vectors may be seen, or use query_protection='same'.",
+            f"Queries are the encoder's own vectors: method {policy.protector.method!r} has no map. "
+            "Keep them where clean vectors may be seen, or leave out query_noise=0.",
             CleanQueryWarning,
             stacklevel=3,
         )
@@ -289,16 +276,10 @@ def open_protector(protector: Any) -> Protector:
 
 
 def policy_config(
-    protector: Any,
-    *,
-    query_protection: str = "same",
-    query_noise: float = STRONGER,
-    key: Any = None,
-    ledger: Any = None,
-    owner: str,
+    protector: Any, *, query_noise: float = 1.0, key: Any = None, ledger: Any = None, owner: str
 ) -> dict[str, Any]:
     """Return the arguments of `open_policy` for a saved configuration: names of files, never objects or content."""
-    config: dict[str, Any] = {"query_protection": query_protection, "query_noise": float(query_noise)}
+    config: dict[str, Any] = {"query_noise": float(query_noise)}
     for name, value in (("protector", protector), ("key", key), ("ledger", ledger)):
         if value is not None:
             config[name] = saved_source(owner, name, value)

@@ -294,7 +294,7 @@ class Protector:
         """Raise IncompatibleError if a row of ``X`` (N, n) is longer than the fit's.
 
         The noise would hide little of it, for example of vectors of the same encoder without normalisation.
-        Protectors that normalise or clip, and protectors of early versions without norms, accept every row. The message
+        Protectors that normalise or clip, and protectors without norms, accept every row. The message
         contains the row's number and none of its values.
         """
         limit = self._norm_limit

@@ -454,7 +454,7 @@ class PolicyGradient:
         d = draw()
         # e' = e + d*; shape (draws, rows, n)
         protected = e + perturbation(d, v, settings.radius, draw)
-        terms = self.reward.terms(e, protected, c)
+        terms = self.reward.terms(protected, c)
         rewards = self.reward.total(terms)
         self._check_terms(terms, rewards)
         # b does not depend on d, so it reduces variance without bias (Eq. 20 to 22).
@@ -488,12 +488,11 @@ class PolicyGradient:
         causes = {
             "p(e')": (terms.p_pii, "The classifier's weights or intercept are out of range."),
             "‖e' − c‖": (terms.cluster, "The centroids are out of range."),
-            "‖e' − e‖": (terms.distance, "The radius is out of range."),
         }
         for name, (values, why) in causes.items():
             if not bool(values.sum().isfinite()):
                 raise NotFinite(f"the reward's term {name} is NaN or infinite. {why}")
-        raise NotFinite("the reward is infinite: alpha, beta or gamma is out of range.")
+        raise NotFinite("the reward is infinite: beta or gamma is out of range.")
 
     def _smaller_rate(self) -> str:
         return f"A learning_rate smaller than {self.settings.learning_rate:g} keeps it in range."
@@ -541,7 +540,7 @@ class PolicyGradient:
         shape = (settings.draws, *mean.shape)
         d = mean + sigma * torch.randn(shape, generator=generator).to(self.device)
         protected = e + perturbation(d, v, settings.radius)
-        after, before = self.reward.terms(e, protected, c), self.reward.terms(e, e, c)
+        after, before = self.reward.terms(protected, c), self.reward.terms(e, c)
         rewards = self.reward.total(after)
         self._check_terms(after, rewards)
         # Expected ‖d⊥‖² = ‖μ⊥‖² + Σ σ_i²(1 − v_i²); the first part's share is deterministic.

@@ -1,4 +1,4 @@
-"""The reward R = −α‖e' − e‖ − β p(e') − γ‖e' − c‖, its baseline and its targets (TextCrafter, Eq. 19 to 28)."""
+"""The reward R = −β p(e') − γ‖e' − c‖, its baseline and its targets (TextCrafter, Eq. 19 to 28)."""
 
 from __future__ import annotations
 
@@ -96,9 +96,8 @@ def least_pii(centroids: Array, classifier: PiiClassifier) -> int:
 
 
 class RewardTerms(NamedTuple):
-    """The three unweighted terms ‖e' − e‖, p(e') and ‖e' − c‖, each of the shape of e' without its last dimension."""
+    """The unweighted terms p(e') and ‖e' − c‖, each of the shape of e' without its last dimension."""
 
-    distance: Tensor
     p_pii: Tensor
     cluster: Tensor
 
@@ -108,7 +107,7 @@ class Reward:
 
     Args:
         classifier: logistic regression, p(e) = sigmoid(w · e + b).
-        settings: α, β, γ and the baseline's coefficients.
+        settings: β, γ and the baseline's coefficient.
         device: of the vectors.
         dtype: of the vectors; None is torch.float32.
     """
@@ -133,23 +132,20 @@ class Reward:
         """Return p(e), the classifier's probability of PII."""
         return (e @ self._weights + self._intercept).sigmoid()
 
-    def terms(self, e: Tensor, protected: Tensor, c: Tensor) -> RewardTerms:
+    def terms(self, protected: Tensor, c: Tensor) -> RewardTerms:
         """Return the terms of R for e' = ``protected``, (..., n)."""
         import torch
 
-        norm = torch.linalg.vector_norm
-        return RewardTerms(norm(protected - e, dim=-1), self.p_pii(protected), norm(protected - c, dim=-1))
+        return RewardTerms(self.p_pii(protected), torch.linalg.vector_norm(protected - c, dim=-1))
 
     def total(self, terms: RewardTerms) -> Tensor:
-        """Return R (Eq. 19)."""
+        """Return R (Eq. 19), without its constant −αr."""
         s = self._settings
-        return -s.alpha * terms.distance - s.beta * terms.p_pii - s.gamma * terms.cluster
+        return -s.beta * terms.p_pii - s.gamma * terms.cluster
 
     def baseline(self, e: Tensor, c: Tensor) -> Tensor:
-        """Return b = a R(e) + c_b, R(e) the reward of leaving e as it is (Eq. 20, 21)."""
-        s = self._settings
-        clean = self.total(self.terms(e, e, c))
-        return s.baseline_scale * clean + s.baseline_offset
+        """Return b = a R(e), R(e) the reward of leaving e as it is (Eq. 20, 21)."""
+        return self._settings.baseline_scale * self.total(self.terms(e, c))
 
 
 def target_centroids(

@@ -17,7 +17,8 @@ CLUSTER_CHOICES = ("nearest", "fixed")
 class PolicySettings:
     """All settings of a policy besides the data and the seed.
 
-    The paper prints none of these numbers; the defaults are ours.
+    The paper prints none of these numbers; the defaults are ours. Two of its terms are constants that no policy
+    depends on, and are left out: α‖e' − e‖ = αr of the reward, and the offset of the baseline.
 
     Attributes:
         radius: r > 0, the norm of every perturbation. Vectors have norm 1, so r = 1 moves each by its length.
@@ -26,13 +27,11 @@ class PolicySettings:
         heads: of the attention; must divide n/T. None takes the largest of 8, 4, 2, 1 that does.
         expansion: hidden units of the feed-forward part over n/T.
         dropout: of attention and feed-forward part in training.
-        alpha: α ≥ 0, weight of ‖e' − e‖ in the reward. ‖e' − e‖ = r is constant: α changes the reward, not the policy.
         beta: β ≥ 0, weight of p(e'), the classifier's probability of PII.
         gamma: γ ≥ 0, weight of ‖e' − c‖, c the centroid of a cluster of plain texts.
         clusters: k of k-means on plain embeddings.
         cluster: c is the ``nearest`` centroid to e, or one ``fixed`` for all: the one with the least p.
-        baseline_scale, baseline_offset: a and c of the baseline b = a · R(e) + c. ``normalise_advantage`` subtracts
-            a mean that contains the offset, so the offset then has no effect.
+        baseline_scale: a of the baseline b = a · R(e).
         entropy: weight ≥ 0 of the entropy of N(μ, σ²), added to the objective.
         normalise_advantage: scale the advantages of a batch to mean 0 and deviation 1.
         direction: log π(d | e) does not depend on v, so the policy gradient alone leaves its branch as initialised:
@@ -50,13 +49,11 @@ class PolicySettings:
     heads: int | None = None
     expansion: int = 2
     dropout: float = 0.1
-    alpha: float = 1.0
     beta: float = 1.0
     gamma: float = 1.0
     clusters: int = 8
     cluster: Literal["nearest", "fixed"] = "nearest"
     baseline_scale: float = 1.0
-    baseline_offset: float = 0.0
     entropy: float = 0.0
     normalise_advantage: bool = True
     direction: Literal["learnt", "untrained", "embedding"] = "learnt"
@@ -71,7 +68,7 @@ class PolicySettings:
         owner = "PolicySettings"
         check_radius(self.radius, owner=owner)
         check_positive(self.learning_rate, owner=owner, param="learning_rate")
-        for name in ("alpha", "beta", "gamma", "entropy"):
+        for name in ("beta", "gamma", "entropy"):
             check_positive(getattr(self, name), owner=owner, param=name, allow_zero=True)
         for name in ("tokens", "expansion", "clusters", "draws", "epochs", "batch_size"):
             check_count(getattr(self, name), owner=owner, param=name)
@@ -80,7 +77,7 @@ class PolicySettings:
         dropout = check_probability(self.dropout, owner=owner, param="dropout")
         if dropout >= 1:
             raise InvalidInputError(f"dropout must be below 1, not {dropout}.", param="dropout")
-        for name in ("baseline_scale", "baseline_offset", "initial_log_sigma"):
+        for name in ("baseline_scale", "initial_log_sigma"):
             value = getattr(self, name)
             # bool is an int in Python: True would pass as 1.
             if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e6:

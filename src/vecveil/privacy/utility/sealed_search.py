@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.special import betaincinv, pdtr
 
-from vecveil.errors import InvalidInputError, wrong_shape
+from vecveil.errors import InvalidInputError, out_of_range, wrong_shape
 from vecveil.privacy.utility.estimates import NORMAL, Estimate
 from vecveil.privacy.utility.tasks import Sides, UtilityRelease, UtilityTask, check_own, rank_discounts, unit_rows
 from vecveil.types import Embeddings
@@ -223,6 +223,13 @@ def _expected_dcg(inside: FloatArray, nearer: FloatArray, gains: FloatArray) -> 
     return total
 
 
+def check_query_noise(value: Any, *, owner: str) -> float:
+    """Return the ``query_noise`` that sealed search is measured with: 1, or 0 for queries through the map alone."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value not in (0, 1):
+        raise out_of_range(owner, "query_noise", "0 or 1", repr(value)[:40])
+    return float(value)
+
+
 class SealedSearchTask(UtilityTask):
     """Search by exact ranking of the protected candidates, in a collection of ``collection_size`` rows.
 
@@ -235,7 +242,7 @@ class SealedSearchTask(UtilityTask):
         collection_size: rows of the collection, at least D.
         distractors: (R, n) clean embeddings of other texts; the rows of the collection that are not among the
             documents are drawn like them. None draws them like the documents.
-        query_noise: False sends queries through the map without noise.
+        query_noise: 1, or 0 sends queries through the map without noise.
         target: share of the clean figure that the outlook's number of candidates keeps.
         sample: most queries, drawn at random.
     """
@@ -253,7 +260,7 @@ class SealedSearchTask(UtilityTask):
         relevance: Any = None,
         own: Any = None,
         distractors: Embeddings | None = None,
-        query_noise: bool = True,
+        query_noise: float = 1,
         target: float = 0.99,
         sample: int = 300,
         seed: int = 0,
@@ -283,7 +290,8 @@ class SealedSearchTask(UtilityTask):
             self.distractors = check_embeddings(
                 distractors, owner=owner, param="distractors", dimension=dimension, min_rows=LEAST_ROWS
             )
-        self.query_noise, self.target, self.seed = query_noise, target, seed
+        self.query_noise = check_query_noise(query_noise, owner="SealedSearchTask")
+        self.target, self.seed = target, seed
         self.metric = f"{'recall' if queries is None else 'nDCG'}@{K}"
         self.label = f"Sealed search, {self.candidates:,} candidates ({self.metric})"
 
@@ -391,7 +399,7 @@ class SealedSearchTask(UtilityTask):
         return parts
 
     def _noisy(self, sides: Sides) -> bool:
-        return self.query_noise and sides == "both"
+        return self.query_noise > 0 and sides == "both"
 
     @cached_property
     def _clean(self) -> tuple[FloatArray, FloatArray]:

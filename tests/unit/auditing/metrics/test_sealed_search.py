@@ -136,11 +136,9 @@ def test_the_expected_dcg_is_the_mean_over_all_subsets() -> None:
     assert _expected_dcg(inside, nearer, gains)[0] == pytest.approx(np.mean(drawn), abs=0.03)
 
 
-def test_map_queries_carry_no_noise() -> None:
+def test_queries_without_noise_carry_none() -> None:
     X = collection(600, 8)
-    both, trusted = (
-        SealedSearchTask(X, candidates=20, collection_size=600, query_noise=noise) for noise in (True, False)
-    )
+    both, trusted = (SealedSearchTask(X, candidates=20, collection_size=600, query_noise=noise) for noise in (1, 0))
     first, second = (task.to_record(noisy(1.2), np.random.default_rng(0)) for task in (both, trusted))
     assert (first["sides"], second["sides"]) == ("both", "documents")
     assert second["value"] > first["value"] + 0.05

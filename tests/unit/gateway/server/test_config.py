@@ -38,7 +38,6 @@ policies:
   drug: drug.vecveil
   names:
     protector: /srv/names.vecveil
-    query_protection: stronger
     query_noise: 3
     key: env:VECVEIL_KEYS
     ledger: names.ledger
@@ -75,7 +74,7 @@ def test_the_shortest(tmp_path: Path) -> None:
         ("policies: {drug: d}\nlimits: {inputs: 0}\n", "inputs"),
         ("policies: {drug: d}\nlimits: {inputs: true}\n", "inputs"),
         ("policies: {drug: d}\nupstream: {timeout: -1}\n", "timeout"),
-        (f"policies: {{drug: {{protector: d, query_protection: {SECRET}}}}}\n", "query_protection"),
+        (f"policies: {{drug: {{protector: d, query_noise: {SECRET}}}}}\n", "query_noise"),
         (f"policies: {SECRET}\n", "policies"),
         ("policies: {}\n", "policies"),
         ("policies: {'drug:query': d}\n", "policies"),

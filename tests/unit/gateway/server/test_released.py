@@ -61,7 +61,7 @@ class Broken:
 
     def __init__(self, vectors: Any) -> None:
         good = policy()
-        self.protector, self.query_protection = good.protector, good.query_protection
+        self.protector, self.query_noise = good.protector, good.query_noise
         self.rewrites_texts = False
         self._vectors = vectors
 
@@ -97,17 +97,17 @@ def test_control_the_broken_policy_would_be_let_out() -> None:
 
 
 def test_map_only_queries_may_be_what_they_were() -> None:
-    one = policy(query_protection="map-only")
+    one = policy(query_noise=0)
     assert one.gives_clean_queries
     np.testing.assert_array_equal(out(release(one, CLEAN, side="query", texts=TEXTS)), CLEAN)
     documents = out(release(one, CLEAN, side="document", texts=TEXTS))
     assert (documents != CLEAN).any(axis=1).all()
-    assert not policy("subspace", query_protection="map-only").gives_clean_queries
+    assert not policy("subspace", query_noise=0).gives_clean_queries
     assert not policy().gives_clean_queries
 
 
 def test_the_map_of_queries_is_applied() -> None:
-    one = policy("subspace", query_protection="map-only")
+    one = policy("subspace", query_noise=0)
     found = out(release(one, CLEAN, side="query", texts=TEXTS))
     np.testing.assert_allclose(found, one.queries(CLEAN), rtol=1e-6)
     assert not np.allclose(found, CLEAN)

@@ -58,8 +58,8 @@ def without_triggers(path: Path) -> Iterator[sqlite3.Connection]:
         "UPDATE events SET epsilon = 0 WHERE row = 2",
         "DELETE FROM events WHERE row = 6",
         "DELETE FROM events",
-        "INSERT OR REPLACE INTO events SELECT 2, item, protector, 0, release, chain FROM events WHERE row = 2",
-        "INSERT INTO events SELECT 9, item, protector, 0, release, chain FROM events WHERE row = 2",
+        "INSERT OR REPLACE INTO events SELECT 2, item, protector, 0, release, checksum FROM events WHERE row = 2",
+        "INSERT INTO events SELECT 9, item, protector, 0, release, checksum FROM events WHERE row = 2",
         "UPDATE ledger SET salt = randomblob(32)",
         "DELETE FROM ledger",
         "UPDATE caps SET cap = 99",
@@ -82,7 +82,7 @@ def test_the_file_itself_refuses_changes(path: Path, statement: str) -> None:
         ("UPDATE events SET protector = x'00' WHERE row = 4", "row 4"),
         ("UPDATE events SET item = randomblob(32) WHERE row = 5", "row 5"),
         ("UPDATE events SET release = randomblob(32) WHERE row = 1", "row 1"),
-        ("UPDATE events SET chain = randomblob(32) WHERE row = 6", "row 6"),
+        ("UPDATE events SET checksum = randomblob(32) WHERE row = 6", "row 6"),
         ("DELETE FROM events WHERE row = 1", "row 1"),
         ("DELETE FROM events WHERE row = 3", "row 3"),
         ("UPDATE events SET row = row - 1 WHERE row > 3 AND (SELECT 1)", "row 3"),
@@ -269,7 +269,7 @@ def test_a_cap_that_is_no_number_is_damage(path: Path, value: str) -> None:
         query = "SELECT sql FROM sqlite_master WHERE name = 'caps'"
         (sql,) = connection.execute(query).fetchone()
         put = "UPDATE sqlite_master SET sql = ? WHERE name = 'caps'"
-        connection.execute(put, ("CREATE TABLE caps (row INTEGER PRIMARY KEY, cap, chain BLOB)",))
+        connection.execute(put, ("CREATE TABLE caps (row INTEGER PRIMARY KEY, cap, checksum BLOB)",))
         connection.execute("PRAGMA writable_schema = RESET")
         connection.execute(f"UPDATE caps SET cap = {value}")
         connection.execute("PRAGMA writable_schema = ON")

@@ -48,27 +48,6 @@ def test_exactly_one_scale(scales: dict[str, float]) -> None:
         fit(**scales)
 
 
-@pytest.mark.parametrize(
-    ("scale", "short"),
-    [
-        (Scale.utility(0.8), {"target_utility": 0.8}),
-        (Scale.epsilon(9.0), {"epsilon": 9.0}),
-        (Scale.noise_to_signal(0.5), {"noise_to_signal": 0.5}),
-        (Scale.cosine(0.9), {"target_cosine": 0.9}),
-        (Scale.advantage(0.5), {"target_advantage": 0.5}),
-        (Scale.sigma(0.2), {"sigma": 0.2, "method": "gaussian"}),
-        (Scale.epsilon(4.0, delta=1e-5), {"epsilon": 4.0, "delta": 1e-5, "method": "ldp-gaussian"}),
-    ],
-)
-def test_a_scale_is_one_object_or_its_short_form(scale: Scale, short: dict[str, Any]) -> None:
-    method = {"method": short.pop("method", "laplace")}
-    assert fit(scale=scale, **method).fingerprint == fit(**short, **method).fingerprint
-    with raises("E-INPUT", "scale"):
-        fit(scale=scale, **short, **method)
-    with raises("E-INPUT", "scale"):
-        fit(scale=0.8, **method)
-
-
 def test_a_given_noise_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vecveil.privacy.protector.fitting.calibrate", None)
     assert fit(method="laplace", epsilon=9.0).report["epsilon"] == 9.0
@@ -122,7 +101,7 @@ def test_target_utility_is_reached_on_fresh_noise(options: dict[str, Any], targe
 def test_several_draws_meet_the_target_on_average() -> None:
     """Their noise lies between those of the single draws, and is none of them."""
     own, data = DATA.positive, Data(DATA.positive, DATA.negative)
-    task, scale = SimilarityTask.of(own), Scale.utility(0.8)
+    task, scale = SimilarityTask.of(own), Scale("target_utility", 0.8)
     shape = Candidate(NoiseShape.isotropic(own.shape[1]))
 
     def noise(seed: int, draws: int) -> float:

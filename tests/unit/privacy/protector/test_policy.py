@@ -45,10 +45,10 @@ def test_a_query_gets_as_much_noise_more_or_none(X):
     """Mean squares of 40,000 values: 15 standard deviations of slack on each side."""
     of_documents = noise_energy(ReleasePolicy(protector()), X, "documents")
     assert noise_energy(ReleasePolicy(protector()), X, "queries") == of_documents
-    stronger = ReleasePolicy(protector(), "stronger", query_noise=3.0)
+    stronger = ReleasePolicy(protector(), query_noise=3.0)
     assert noise_energy(stronger, X, "documents") == of_documents
     assert noise_energy(stronger, X, "queries") == pytest.approx(9 * of_documents, rel=0.15)
-    assert noise_energy(ReleasePolicy(protector(), "map-only"), X, "queries") < 1e-20
+    assert noise_energy(ReleasePolicy(protector(), query_noise=0), X, "queries") < 1e-20
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_the_sphere_is_rescaled():
 
 
 def test_keyed_queries_repeat_and_name_themselves_by_text(X, keys):
-    policy = ReleasePolicy(protector(), "stronger", key=keys)
+    policy = ReleasePolicy(protector(), 2.0, key=keys)
     texts = [f"text {i}" for i in range(5)]
     once = policy.queries(X[:5], texts=texts)
     assert np.array_equal(once[2:], policy.queries(X[2:5], texts=texts[2:]))
@@ -107,11 +107,11 @@ def test_a_policy_shows_no_key(keys):
     ("changed", "param"),
     [
         ({"protector": "drug.vecveil"}, "protector"),
-        ({"query_protection": "none"}, "query_protection"),
-        ({"query_protection": "stronger", "query_noise": 1.0}, "query_noise"),
-        ({"query_protection": "stronger", "query_noise": float("nan")}, "query_noise"),
+        ({"query_noise": False}, "query_noise"),
+        ({"query_noise": 0.5}, "query_noise"),
+        ({"query_noise": float("nan")}, "query_noise"),
         ({"key": "secret-key"}, "key"),
-        ({"protector": protector(Shuffle(np.arange(N)), None), "query_protection": "stronger"}, "method"),
+        ({"protector": protector(Shuffle(np.arange(N)), None), "query_noise": 2}, "method"),
     ],
 )
 def test_what_is_refused(changed, param):
@@ -140,9 +140,9 @@ def test_vectors_that_are_longer_than_the_fitted_ones_are_refused(X, side):
     with raises("E-INCOMPATIBLE-NORM", "X"):
         fitted.protect(10 * X)
     np.testing.assert_array_equal(fitted.protect(10 * X, noise=False), 10 * X)  # no noise, no promise
-    for protection in ("same", "map-only"):
+    for noise in (1, 0):
         with warnings.catch_warnings():
-            policy = ReleasePolicy(fitted, protection)
+            policy = ReleasePolicy(fitted, noise)
         released = getattr(policy, side)
         assert released(X[:3] * 1.05).shape == (3, N)
         with raises("E-INCOMPATIBLE-NORM", "X"):
@@ -163,14 +163,14 @@ def test_lengths_are_kept_in_the_file_and_do_not_matter_where_they_are_taken_awa
 
 
 def test_clean_queries_are_told():
-    assert ReleasePolicy(protector(None, None), "map-only").gives_clean_queries
-    assert not ReleasePolicy(protector(), "map-only").gives_clean_queries
+    assert ReleasePolicy(protector(None, None), query_noise=0).gives_clean_queries
+    assert not ReleasePolicy(protector(), query_noise=0).gives_clean_queries
     with pytest.warns(CleanQueryWarning, match="laplace|subspace"):
-        open_policy(protector(None, None), query_protection="map-only")
+        open_policy(protector(None, None), query_noise=0)
 
 
 def test_a_policy_is_opened_as_it_is():
-    policy = ReleasePolicy(protector(), "map-only")
+    policy = ReleasePolicy(protector(), query_noise=0)
     assert open_policy(policy) is policy
     with raises("E-INPUT", "protector"):
-        open_policy(policy, query_protection="stronger")
+        open_policy(policy, query_noise=2)

@@ -35,7 +35,7 @@ def test_the_report_tells_what_a_search_will_keep(sealed: Protector) -> None:
     report = sealed.report
     outlook = report["sealed_search"]
     assert report["utility_task"] == "sealed_search"
-    assert (outlook["candidates"], outlook["query_noise"]) == (60, True)
+    assert (outlook["candidates"], outlook["query_noise"]) == (60, 1)
     now, later = outlook["expected"]
     assert (now["collection_size"], later["collection_size"]) == (3000, 30_000)
     assert now["low"] <= now["value"] <= now["high"]
@@ -52,7 +52,7 @@ def test_more_candidates_buy_noise_and_a_larger_collection_costs_it(sealed: Prot
         fit(utility="sealed-search", target_utility=0.8, candidates=c, collection_size=size, **FIXED, **more).report[
             "noise_to_signal"
         ]
-        for c, size, more in ((200, 3000, {}), (60, 30_000, {}), (60, 3000, {"query_noise": False}))
+        for c, size, more in ((200, 3000, {}), (60, 30_000, {}), (60, 3000, {"query_noise": 0}))
     ]
     own = sealed.report["noise_to_signal"]
     assert noise[0] > 1.2 * own
@@ -118,7 +118,7 @@ def test_a_collection_takes_its_candidates_from_the_protector(sealed: Protector,
         ("collection_size", {"collection_size": 399}),
         ("query_noise", {"query_noise": "map"}),
         ("candidates", {"utility": "neighbours"}),
-        ("query_noise", {"utility": "similarity", "candidates": None, "collection_size": None, "query_noise": False}),
+        ("query_noise", {"utility": "similarity", "candidates": None, "collection_size": None, "query_noise": 0}),
     ],
 )
 def test_bad_input_is_refused(param: str, given: dict[str, Any]) -> None:

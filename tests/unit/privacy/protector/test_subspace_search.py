@@ -12,8 +12,8 @@ import vecveil
 from harness.token_data import token_data
 from vecveil.auditing.metrics import SimilarityTask
 from vecveil.privacy.mechanisms import NOTHING_BEFORE
-from vecveil.privacy.protector import Data, Scale
-from vecveil.privacy.protector.method import Aim
+from vecveil.privacy.protector import Data
+from vecveil.privacy.protector.method import Aim, Scale
 from vecveil.privacy.protector.methods.subspace import (
     MapFit,
     SubspaceSetting,
@@ -122,7 +122,7 @@ def test_the_map_of_a_fold_knows_no_pair_of_an_unlisted_word(transplants: bool, 
     positive[:, 0] = negative[:, 0] = 0
     positive[labels[:, 0] == 1, 0] = 1
     fit = Data(positive, negative, labels)
-    aim = Aim(SimilarityTask.of(positive, seed=0), Scale.noise_to_signal(0.1), NOTHING_BEFORE, 0, False)
+    aim = Aim(SimilarityTask.of(positive, seed=0), Scale("noise_to_signal", 0.1), NOTHING_BEFORE, 0, False)
     assert MapFit(fit, aim, transplants=transplants).moments.C[0, 0] > 0.1  # control
     fold = _fold(fit, np.arange(150), np.array([0]))
     assert MapFit(fold, aim, transplants=transplants).moments.C[0, 0] == 0

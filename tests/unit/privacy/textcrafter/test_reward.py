@@ -22,31 +22,30 @@ def _p(logit: float) -> float:
 
 
 def _settings(**changes: float) -> PolicySettings:
-    return PolicySettings(radius=5.0, **{"alpha": 0.1, "beta": 10.0, "gamma": 7.0, **changes})
+    return PolicySettings(radius=5.0, **{"beta": 10.0, "gamma": 7.0, **changes})
 
 
 def test_terms_and_reward_by_hand() -> None:
     reward = Reward(CLASSIFIER, _settings(), dtype=torch.float64)
-    terms = reward.terms(E, MOVED, C)
-    assert terms.distance.item() == 5.0
+    terms = reward.terms(MOVED, C)
     assert terms.cluster.item() == 3.0
     assert terms.p_pii.item() == pytest.approx(_p(2 - 4 + 0.5))
-    assert reward.total(terms).item() == pytest.approx(-0.1 * 5 - 10 * _p(-1.5) - 7 * 3)
+    assert reward.total(terms).item() == pytest.approx(-10 * _p(-1.5) - 7 * 3)
 
 
-@pytest.mark.parametrize(("alpha", "beta", "gamma"), [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
-def test_each_coefficient_weighs_its_own_term(alpha: float, beta: float, gamma: float) -> None:
-    reward = Reward(CLASSIFIER, _settings(alpha=alpha, beta=beta, gamma=gamma), dtype=torch.float64)
-    found = reward.total(reward.terms(E, MOVED, C)).item()
-    assert found == pytest.approx(-alpha * 5 - beta * _p(-1.5) - gamma * 3)
+@pytest.mark.parametrize(("beta", "gamma"), [(1, 0), (0, 1)])
+def test_each_coefficient_weighs_its_own_term(beta: float, gamma: float) -> None:
+    reward = Reward(CLASSIFIER, _settings(beta=beta, gamma=gamma), dtype=torch.float64)
+    found = reward.total(reward.terms(MOVED, C)).item()
+    assert found == pytest.approx(-beta * _p(-1.5) - gamma * 3)
 
 
 def test_the_baseline_is_the_reward_of_leaving_the_vector_as_it_is() -> None:
     clean = -10 * _p(2.5) - 7 * 4.0
-    for scale, offset in ((1.0, 0.0), (0.5, 3.0), (0.0, -1.0)):
-        asked = _settings(baseline_scale=scale, baseline_offset=offset)
+    for scale in (1.0, 0.5, 0.0):
+        asked = _settings(baseline_scale=scale)
         found = Reward(CLASSIFIER, asked, dtype=torch.float64).baseline(E, C)
-        assert found.item() == pytest.approx(scale * clean + offset)
+        assert found.item() == pytest.approx(scale * clean)
 
 
 def test_the_probability_is_the_classifiers() -> None:
@@ -69,6 +68,6 @@ def test_terms_have_gradients_in_the_protected_vector() -> None:
     reward = Reward(CLASSIFIER, _settings(), dtype=torch.float64)
 
     def of(moved: torch.Tensor) -> torch.Tensor:
-        return reward.total(reward.terms(E, moved, C))
+        return reward.total(reward.terms(moved, C))
 
     assert torch.autograd.gradcheck(of, (MOVED.clone().requires_grad_(True),))

@@ -51,7 +51,7 @@ def test_it_learns(direction: str) -> None:
 
 def test_with_one_aim_it_finds_the_best_perturbation() -> None:
     """Only p counts: the best is straight against the classifier's weights, as far as v allows."""
-    asked = settings(gamma=0.0, alpha=0.0, epochs=30, batch_size=64, draws=8, learning_rate=1e-2)
+    asked = settings(gamma=0.0, epochs=30, batch_size=64, draws=8, learning_rate=1e-2)
     policy = train_policy(vectors(), classifier(2.0), centroids(), asked, show_progress=False)
     X = vectors(100, seed=9)
     mean = policy.weights.mean(X)

@@ -84,7 +84,7 @@ def test_other_arguments_that_are_refused() -> None:
     ("changes", "strength", "place", "cause"),
     [
         ({"learning_rate": 1e6}, 4.0, (1, 2), "learning_rate smaller than 1e+06"),
-        ({"beta": 1e39}, 4.0, (0, 0), "alpha, beta or gamma"),
+        ({"beta": 1e39}, 4.0, (0, 0), "reward is infinite: beta or gamma"),
         ({}, 1e308, (0, 0), "the reward's term p(e')"),
     ],
 )
