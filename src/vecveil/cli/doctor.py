@@ -50,7 +50,7 @@ NOT_SHOWN = "set (value not shown)"
 
 @click.command("doctor", epilog="\b\nExample:\n  vecveil doctor\n  vecveil doctor --seal-key search.keys\n")
 @click.option("--key-file", type=shared.KEY_FILE, help="Say whether others can read this key file.")
-@click.option("--seal-key", type=shared.SEAL_KEY, metavar="FILE|env:NAME:FILE", help="The same of a seal's key file.")
+@click.option("--seal-key", type=shared.SEAL_KEY, metavar="FILE|env:NAME:FILE", help="Also check the sealing key file.")
 @click.option(
     "--encoder",
     "named",

@@ -329,8 +329,9 @@ Example:
 def reseal_command(database: str, seal_key: str, seal_name: str | None, batch: int, as_json: bool) -> None:
     """Seal every row of DATABASE under a new data key, and delete the older keys.
 
-    Searches go on meanwhile; stop programs that write. Protected vectors stay as they are. After an interruption the
-    same command continues. Backups of DATABASE from before open only with a backup of the key file from before.
+    Searches keep working. Stop programs that write to a database first; a sealed index may be written meanwhile.
+    Protected vectors are unchanged. After an interruption the same command continues. Older backups of DATABASE open
+    only with an equally old backup of the key file.
     """
     if index_place(database) is not None:
         refuse_other_options("seal_key", "as_json")
@@ -355,10 +356,10 @@ def reseal_command(database: str, seal_key: str, seal_name: str | None, batch: i
 def reprotect_command(
     database: str, protector_file: Path, seal_key: str, seal_name: str | None, batch: int, as_json: bool, **options: Any
 ) -> None:
-    """Draw the protected vectors of DATABASE anew with a different protector, from its sealed rows.
+    """Draw new protected vectors for DATABASE with a different protector, from its sealed rows.
 
     For a different concept or strength. The rows are sealed under a new key meanwhile, and searches fail until all are
-    done; after an interruption the same command continues. Whoever keeps the former vectors has two draws of each row.
+    done; after an interruption the same command continues. Anyone who kept the former vectors has two draws of each row.
     """
     if index_place(database) is not None:
         raise click.UsageError("A sealed index has no protected vectors to draw anew; `vecveil reseal` renews its key.")
