@@ -338,3 +338,13 @@ class TestFiles:
         chunk = next(iter(reader))
         assert CANARY in chunk.texts
         assert CANARY not in repr(chunk) + repr(reader)
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e39"])
+def test_vectors_of_json_lines_are_finite(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"embedding": [1, 2.5]}\n{"embedding": [1, %s]}\n' % value)
+    reader = read_table(path)
+    assert reader.dimension == 2
+    with pytest.raises(DataFileError, match=r"`embedding_column` has NaN or infinity .* row 2"):
+        list(reader)
