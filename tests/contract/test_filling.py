@@ -151,15 +151,12 @@ def test_vectors_of_json_lines_are_taken(copied: Callable[..., Filling], index: 
 @pytest.mark.parametrize("second", ['"embedding": [1, 2, 3]', '"embedding": null', '"k": 1', '"embedding": "x"'])
 def test_vectors_of_json_lines_that_differ_in_length(copied: Callable[..., Filling], second: str) -> None:
     with pytest.raises(DataFileError, match="'embedding' is not a list of numbers of the same length in every row"):
-        copied("t.jsonl", '{"text": "a", "embedding": [0.5, 0, 0, 2]}\n{"text": "b", %s}\n' % second)
+        copied("t.jsonl", f'{{"text": "a", "embedding": [0.5, 0, 0, 2]}}\n{{"text": "b", {second}}}\n')
 
 
-@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN", '{"a": [1, NaN]}', "1e999"])
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN", '{"a": [1, NaN]}'])
 def test_infinity_in_json_lines(copied: Callable[..., Filling], index: SealedIndex, value: str) -> None:
-    rows = '{"text": "a", "f": 1.5}\n{"text": "b", "f": %s}\n' % value
-    if value == "1e999":  # JSON: kept as text, with all its digits
-        assert copied("t.jsonl", rows).rows == 2
-        return
+    rows = f'{{"text": "a", "f": 1.5}}\n{{"text": "b", "f": {value}}}\n'
     with pytest.raises(DataFileError, match=r"row 2 \(counted from 1\) has NaN or infinity in 'f'"):
         copied("t.jsonl", rows)
     assert not index.exists()

@@ -195,7 +195,7 @@ class JsonLinesSource(_TextSource):
         check_rows(self.name, self.rows)
         self.types = {key: _merged(values, everywhere=filled[key] == self.rows) for key, values in kinds.items()}
         given = kinds.get("embedding", set())
-        if self.types.get("embedding") != "vector" and any(kind.startswith("vector") for kind in given):
+        if self.types.get("embedding") != "vector" and any(kind.startswith(("vector", "list")) for kind in given):
             raise DataFileError(
                 f"{self.name}: the field 'embedding' is not a list of numbers of the same length in every row. Repair "
                 "these rows, or rename the field if it does not contain vectors.",
@@ -260,16 +260,17 @@ def _kind(value: Any) -> str:
         # Integers above 2^53 are not exact as float64, and above 2^63 do not fit into int64.
         size = abs(value)
         return "int64" if size <= _EXACT else "long" if size < _WORD else "json"
-    if type(value) is list and value and {type(each) for each in value} <= {int, float}:
+    if type(value) is list:
         # An integer beyond float64 would fail to convert.
-        return f"vector {len(value)}" if all(abs(x) < _WORD for x in value if type(x) is int) else "json"
+        numbers = all(type(x) is float or (type(x) is int and abs(x) < _WORD) for x in value)
+        return f"vector {len(value)}" if numbers and value else "list"
     return _KINDS.get(type(value), "json")
 
 
 def _merged(kinds: set[str], *, everywhere: bool) -> str:
     if len(kinds) == 1 and next(iter(kinds)).startswith("vector"):
         return "vector" if everywhere else "json"
-    kinds = {"json" if kind.startswith("vector") else kind for kind in kinds - {"null"}}
+    kinds = {"json" if kind.startswith(("vector", "list")) else kind for kind in kinds - {"null"}}
     if not kinds:
         return "string"
     if kinds <= {"int64", "long"}:

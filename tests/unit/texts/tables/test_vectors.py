@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vecveil.errors import InvalidInputError
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.texts.tables import read_table
 
 CANARY = "zebra-7731"
@@ -343,7 +343,7 @@ class TestFiles:
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e39"])
 def test_vectors_of_json_lines_are_finite(tmp_path: Path, value: str) -> None:
     path = tmp_path / "t.jsonl"
-    path.write_text('{"embedding": [1, 2.5]}\n{"embedding": [1, %s]}\n' % value)
+    path.write_text(f'{{"embedding": [1, 2.5]}}\n{{"embedding": [1, {value}]}}\n')
     reader = read_table(path)
     assert reader.dimension == 2
     with pytest.raises(DataFileError, match=r"`embedding_column` has NaN or infinity .* row 2"):
