@@ -113,8 +113,8 @@ def fill_from_table(
     """Copy the rows of a table to ``index``, and verify the copy; see `fill`.
 
     The vectors of the table are taken; the encoder of the index encodes the texts of a table without vectors. All other
-    columns become metadata, without nulls. A column of a CSV file becomes numbers if each of its values prints as it is written, and
-    equal numbers are written alike: 250.00, 007, 1e3, or 1.0 beside 1 keep the whole column as texts.
+    columns become metadata, without nulls. A column of a CSV file becomes numbers if each of its values prints as it
+    is written, and equal numbers are written alike: 250.00, 007, 1e3, or 1.0 beside 1 keep the whole column as texts.
 
     Args:
         id_column: column of the ids; None takes ``id``, or the numbers of the rows, from 0.
