@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from vecveil.errors import DataFileError
 from vecveil.index import SealedIndex
 from vecveil.keys import NoiseKeys
 from vecveil.stores.filling import Filling, fill_from_table
@@ -137,3 +138,30 @@ def test_no_type_of_column_stops_a_copy(tmp_path: Path, index: SealedIndex) -> N
         {"tenant": 2**63},
     ):
         assert index.ids(where) == [first], where
+
+
+def test_vectors_of_json_lines_are_taken(copied: Callable[..., Filling], index: SealedIndex) -> None:
+    rows = '{"text": "a", "embedding": [0.5, 0, 0, 2]}\n{"text": "bb", "embedding": [0, 1, 0, 0]}\n'
+    assert copied("t.jsonl", rows).rows == 2
+    stored = index.get(["0", "1"])
+    assert np.array_equal(stored.vectors, np.array([[0.5, 0, 0, 2], [0, 1, 0, 0]]))
+    assert stored.metadata == [{}, {}]
+
+
+@pytest.mark.parametrize("second", ['"embedding": [1, 2, 3]', '"embedding": null', '"k": 1', '"embedding": "x"'])
+def test_vectors_of_json_lines_that_differ_in_length(copied: Callable[..., Filling], second: str) -> None:
+    with pytest.raises(DataFileError, match="'embedding' is not a list of numbers of the same length in every row"):
+        copied("t.jsonl", f'{{"text": "a", "embedding": [0.5, 0, 0, 2]}}\n{{"text": "b", {second}}}\n')
+
+
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN", '{"a": [1, NaN]}'])
+def test_infinity_in_json_lines(copied: Callable[..., Filling], index: SealedIndex, value: str) -> None:
+    rows = f'{{"text": "a", "f": 1.5}}\n{{"text": "b", "f": {value}}}\n'
+    with pytest.raises(DataFileError, match=r"row 2 \(counted from 1\) has NaN or infinity in 'f'"):
+        copied("t.jsonl", rows)
+    assert not index.exists()
+
+
+def test_null_in_json_lines_is_left_out(copied: Callable[..., Filling], index: SealedIndex) -> None:
+    copied("t.jsonl", '{"text": "a", "f": null, "k": 1}\n')
+    assert index.get(["0"]).metadata == [{"k": 1}]

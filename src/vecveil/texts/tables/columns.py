@@ -141,7 +141,7 @@ def arrow_type(kind: ColumnType) -> Any:
     pa = import_pyarrow()
     if not isinstance(kind, str):
         return kind
-    return pa.string() if kind == "json" else getattr(pa, kind)()
+    return pa.string() if kind in ("json", "vector") else getattr(pa, kind)()
 
 
 def vector_width(kind: ColumnType) -> int | None:
@@ -359,7 +359,7 @@ def arrow_column(values: Any, kind: ColumnType, source: str) -> Any:
     pa = import_pyarrow()
     if isinstance(values, pa.Array):
         return values
-    if kind == "json":
+    if kind in ("json", "vector"):
         values = [None if v is None else json.dumps(v, ensure_ascii=False) for v in values]
     try:
         return pa.array(values, arrow_type(kind))

@@ -127,7 +127,7 @@ class TableReader:
         if not self._holds_vectors(name):
             raise DataFileError(
                 f"{self.name}: the column {name!r} has the type {self.types[name]}, not lists of float32 or "
-                "float64. Vectors are read from Parquet or .npy.",
+                "float64. Vectors are read from Parquet, .npy or JSON lines (lists of one length in every row).",
                 param="embedding_column",
             )
         return name
@@ -163,6 +163,9 @@ class TableReader:
         width = vector_width(self.types[self.embedding_column])
         if width:
             return width
+        if self.types[self.embedding_column] == "vector":  # JSON lines
+            for _, batch in self._source.batches((self.embedding_column,), 1):
+                return len(batch[self.embedding_column][0])
         # Lists of variable size: the first row gives the dimension, later rows are compared with it.
         for _, batch in self._source.batches((self.embedding_column,), 1):
             return int(self._arrow_vectors(batch[self.embedding_column], 0, None).shape[1])
@@ -187,6 +190,9 @@ class TableReader:
         return texts
 
     def _vectors(self, values: Any, first: int) -> Embeddings:
+        if isinstance(values, list):
+            with np.errstate(over="ignore"):  # becomes infinity, which is refused below
+                values = np.array(values, np.float64).astype(np.float32)
         arrow = not isinstance(values, np.ndarray)
         vectors: Embeddings = self._arrow_vectors(values, first, self.dimension) if arrow else values
         # A finite sum proves all values finite, without an array of flags; the exact test runs otherwise.
@@ -195,7 +201,7 @@ class TableReader:
                 return vectors
         bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
         if bad.size:
-            param = "embedding_column" if arrow else "embeddings"
+            param = "embeddings" if self.format == "npy" else "embedding_column"
             raise DataFileError(
                 f"{self.name}: `{param}` has NaN or infinity in {bad.size} of the first {first + len(vectors)} rows; "
                 f"the first is {row_number(first + int(bad[0]))}. Drop or repair them.",
@@ -216,7 +222,7 @@ class TableFormat:
     Attributes:
         text_column: None takes ``text``, or the only column; of CSV and TSV only if its name is a single word, because
             without a header it would be the first text.
-        embedding_column: None takes the Parquet column ``embedding`` if it contains lists of floats.
+        embedding_column: None takes the column ``embedding`` of Parquet or JSON lines if it contains lists of numbers.
         format: csv, tsv, jsonl, txt, parquet or npy; None goes by the suffix.
         encoding: of text formats.
         delimiter: of CSV; None chooses among ``,``, ``;`` and tab by the header.

@@ -11,6 +11,7 @@ import decimal
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -171,16 +172,18 @@ class JsonLinesSource(_TextSource):
     """JSON objects, one per line; blank lines are skipped, and a field missing in a row is null there.
 
     A field of only numbers, only booleans or only texts keeps that type. Anything else (lists such as ``spans``,
-    objects, mixtures) keeps its values and is written as JSON text. A number that float64 cannot hold, of more than 17
-    digits or beyond its range, is a text.
+    objects, mixtures) keeps its values and is written as JSON text, except lists of numbers of one length in every
+    row, which are vectors. A number that float64 cannot hold, of more than 17 digits or beyond its range, is a text.
     """
 
     def __init__(self, file: InputFile, encoding: str) -> None:
         super().__init__(file, encoding)
         kinds: dict[str, set[str]] = {}
+        filled: Counter[str] = Counter()
         self.rows = 0
         for _, row in self._objects():
             self.rows += 1
+            filled.update(row.keys())
             for key, value in row.items():
                 kinds.setdefault(key, set()).add(_kind(value))
             if len(kinds) > MOST_FIELDS:
@@ -190,7 +193,14 @@ class JsonLinesSource(_TextSource):
                     param="path",
                 )
         check_rows(self.name, self.rows)
-        self.types = {key: _merged(values) for key, values in kinds.items()}
+        self.types = {key: _merged(values, everywhere=filled[key] == self.rows) for key, values in kinds.items()}
+        given = kinds.get("embedding", set())
+        if self.types.get("embedding") != "vector" and any(kind.startswith(("vector", "list")) for kind in given):
+            raise DataFileError(
+                f"{self.name}: the field 'embedding' is not a list of numbers of the same length in every row. Repair "
+                "these rows, or rename the field if it does not contain vectors.",
+                param="embedding_column",
+            )
 
     def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
         for group in in_groups(self._objects(), chunk_rows, lambda item: item[0]):
@@ -250,11 +260,17 @@ def _kind(value: Any) -> str:
         # Integers above 2^53 are not exact as float64, and above 2^63 do not fit into int64.
         size = abs(value)
         return "int64" if size <= _EXACT else "long" if size < _WORD else "json"
+    if type(value) is list:
+        # An integer beyond float64 would fail to convert.
+        numbers = all(type(x) is float or (type(x) is int and abs(x) < _WORD) for x in value)
+        return f"vector {len(value)}" if numbers and value else "list"
     return _KINDS.get(type(value), "json")
 
 
-def _merged(kinds: set[str]) -> str:
-    kinds = kinds - {"null"}
+def _merged(kinds: set[str], *, everywhere: bool) -> str:
+    if len(kinds) == 1 and next(iter(kinds)).startswith("vector"):
+        return "vector" if everywhere else "json"
+    kinds = {"json" if kind.startswith(("vector", "list")) else kind for kind in kinds - {"null"}}
     if not kinds:
         return "string"
     if kinds <= {"int64", "long"}:

@@ -49,7 +49,7 @@ class EmbeddingWriter(ABC):
         """Append ``vectors`` (N, n) with the other columns; all calls agree on n and dtype.
 
         Args:
-            given_away: the caller never touches ``vectors`` again, so they need no copy.
+            owned: the caller never touches ``vectors`` again, so they need no copy.
         """
         vectors = check_embeddings(vectors, owner=self._name, param="vectors")
         columns = columns or {}

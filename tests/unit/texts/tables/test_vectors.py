@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vecveil.errors import InvalidInputError
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.texts.tables import read_table
 
 CANARY = "zebra-7731"
@@ -338,3 +339,13 @@ class TestFiles:
         chunk = next(iter(reader))
         assert CANARY in chunk.texts
         assert CANARY not in repr(chunk) + repr(reader)
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e39"])
+def test_vectors_of_json_lines_are_finite(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(f'{{"embedding": [1, 2.5]}}\n{{"embedding": [1, {value}]}}\n')
+    reader = read_table(path)
+    assert reader.dimension == 2
+    with pytest.raises(DataFileError, match=r"`embedding_column` has NaN or infinity .* row 2"):
+        list(reader)
