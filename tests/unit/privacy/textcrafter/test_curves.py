@@ -95,7 +95,7 @@ def test_measures_are_what_they_say() -> None:
     assert last.deterministic_share == pytest.approx(share, rel=0.01)
     p, cluster = classifier().probability(moved), np.linalg.norm(moved - c, axis=1)
     drift = 1 - moved @ e / np.linalg.norm(moved, axis=1)
-    rewards = -0.8 - p - 0.5 * cluster
+    rewards = -p - 0.5 * cluster
     for name, values in (("p_pii", p), ("cluster_distance", cluster), ("drift", drift), ("reward", rewards)):
         error = 6 * values.std() * (1 / 4000 + 1 / 400_000) ** 0.5
         assert getattr(last, name) == pytest.approx(values.mean(), abs=error), name
