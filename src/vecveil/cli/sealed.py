@@ -359,7 +359,7 @@ def reprotect_command(
     """Draw new protected vectors for DATABASE with a different protector, from its sealed rows.
 
     For a different concept or strength. The rows are sealed under a new key meanwhile, and searches fail until all are
-    done; after an interruption the same command continues. Who kept the former vectors has two draws of each row.
+    done; after an interruption the same command continues. Whoever kept the former vectors has two draws of each row.
     """
     if index_place(database) is not None:
         raise click.UsageError("A sealed index has no protected vectors to draw anew; `vecveil reseal` renews its key.")
