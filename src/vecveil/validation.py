@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -17,10 +15,6 @@ from vecveil.types import Embeddings, Texts
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _SMALL = 65_536  # values
-_NOTED, _NOTED_BLOCK = 8192, 4096  # released rows that `check_exact` knows, and how many are compared at once
-_COMPARED = 16  # coordinates of a row
-_noted: OrderedDict[int | None, None] = OrderedDict()
-_noting = threading.Lock()
 
 
 def check_embeddings(
@@ -234,51 +228,6 @@ def check_same_length(owner: str, **arrays: Sequence[Any] | np.ndarray) -> int:
             f"{owner}: the arguments differ in length: {listed}.", code="E-INPUT-SHAPE", param=first
         )
     return next(iter(lengths.values()))
-
-
-def note_released(released: Embeddings, clean: Embeddings | None = None) -> None:
-    """Note the latest rows of ``released`` (N, m), so that `check_exact` refuses them; rows equal to ``clean`` are not.
-
-    A framework hands vectors from its embedding model to its store: nothing else informs the store that the model
-    protects them.
-    """
-    same = clean is not None and clean.shape == released.shape
-    for start in range(max(0, len(released) - _NOTED), len(released), _NOTED_BLOCK):
-        rows = _compared(released[start : start + _NOTED_BLOCK])
-        before = _compared(clean[start : start + _NOTED_BLOCK]) if same and clean is not None else [None] * len(rows)
-        with _noting:
-            _noted.update((row, None) for row, old in zip(rows, before, strict=True) if row not in (old, None))
-            while len(_noted) > _NOTED:
-                _noted.popitem(last=False)  # a dict would pass over all entries deleted before
-
-
-def check_exact(X: Embeddings, *, owner: str, param: str) -> None:
-    """Raise if a row of ``X`` (N, n) is one that this process has released protected.
-
-    Raises:
-        InvalidInputError: with the code E-INPUT-PROTECTED.
-    """
-    blocks = (X[start : start + _NOTED_BLOCK] for start in range(0, len(X) if _noted else 0, _NOTED_BLOCK))
-    if not all(_noted.keys().isdisjoint(_compared(block)) for block in blocks):
-        raise InvalidInputError(
-            f"{owner}: the vectors in `{param}` are protected already. Give the store the plain embedding model: it "
-            "protects the vectors itself.",
-            code="E-INPUT-PROTECTED",
-            param=param,
-        )
-
-
-def _compared(X: Embeddings) -> list[int | None]:
-    """Return a hash of what each row has in common with its multiples, as frameworks normalise; None for zeros."""
-    # A sample of coordinates: all of them would cost a protector more than its noise.
-    n = X.shape[1]
-    with np.errstate(over="ignore"):  # a row beyond float32 was not released
-        rows = X[:, np.linspace(0, n - 1, min(n, _COMPARED)).astype(int)].astype("<f4")
-    if n >= _COMPARED:  # in few dimensions rounded directions are no longer distinct
-        largest = np.abs(rows).max(axis=1, keepdims=True)
-        inside = (largest > 0) & np.isfinite(largest)
-        rows = np.rint(1024 * np.divide(rows, largest, out=np.zeros_like(rows), where=inside)) + np.float32(0)
-    return [hash(row) if any(row) else None for row in map(bytes, np.ascontiguousarray(rows))]
 
 
 def checked_vectors(value: Any, *, rows: int, owner: str, dimension: int | None = None) -> npt.NDArray[np.float32]:

@@ -164,15 +164,6 @@ def test_a_policy_says_what_becomes_of_duplicates(store: Any) -> None:
     assert found.score > 0.999
 
 
-def test_protected_embeddings_are_not_sealed_as_exact_ones(store: Any, hashed_protector: Any) -> None:
-    from vecveil.gateway.haystack import DocumentProtector
-
-    released = DocumentProtector(hashed_protector, keep_content=False).run(documents(3))["documents"]
-    with raises("E-INPUT-PROTECTED", "vectors"):
-        store.write_documents(released)
-    assert store.count_documents() == 0
-
-
 @pytest.mark.parametrize("kind", ["database", "index"])
 def test_pipelines_are_saved_and_loaded_without_secrets(
     kind: str, vectors_file: Path, seal_key: Path, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -328,24 +328,6 @@ def test_no_empty_list_deletes_every_node(store: Any) -> None:
     assert store.get_nodes() == []
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_protected_vectors_are_not_sealed_as_exact_ones(kind: str, tmp_path: Path, hashed_protector: Any) -> None:
-    from vecveil.gateway.llama_index import ProtectedEmbedding
-
-    store = SealedVectorStore(KINDS[kind](tmp_path, hashed_protector))
-    protected = ProtectedEmbedding(hashed_protector, embedding(), text_stored=False)
-    given = [node.model_copy(update={"embedding": None}) for node in nodes()[:8]]
-    with raises("E-INPUT-PROTECTED", "vectors"):
-        VectorStoreIndex.from_vector_store(store, embed_model=protected).insert_nodes(given)
-    assert store.client.count() == 0
-    index = VectorStoreIndex.from_vector_store(store, embed_model=embedding())
-    index.insert_nodes(given)
-    assert index.docstore.get_all_document_hashes() == {}  # as docs/integrations/rag.md says
-    wrong = VectorStoreIndex.from_vector_store(store, embed_model=protected).as_retriever()
-    with raises("E-INPUT-PROTECTED", "query"):
-        wrong.retrieve("canary roof")
-
-
 @pytest.mark.parametrize("store", ["collection"], indirect=True)
 def test_the_database_holds_no_text_and_no_clean_vector(store: Any, tmp_path: Path) -> None:
     """The control: the protected vectors are found in the same files in the same way."""

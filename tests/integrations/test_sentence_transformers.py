@@ -71,17 +71,6 @@ def test_a_stronger_query(protector, model, clean):
     assert noise[0] > 2 * noise[1] > 0
 
 
-@pytest.mark.parametrize("options", [{}, {"normalize_embeddings": True}], ids=["plain", "normalised"])
-def test_its_vectors_are_not_sealed_as_exact_ones(protector, model, clean, key_file, options):
-    sealer = vecveil.Sealer(key_file)
-    protect_model(model, protector)
-    with raises("E-INPUT-PROTECTED", "vectors"):
-        sealer.seal(model.encode(TEXTS, **options), ids=TEXTS, collection="notes")
-    with raises("E-INPUT-PROTECTED", "query"):
-        sealer.rank(model.encode(TEXTS[0], **options), [], ids=[], collection="notes")
-    assert len(sealer.seal(clean, ids=TEXTS, collection="notes")) == 3  # the same texts, clean
-
-
 def test_nothing_else_comes_out_of_the_model(protector, model):
     """The control: without the module both are there."""
     assert len(model.encode(TEXTS, output_value="token_embeddings")) == 3

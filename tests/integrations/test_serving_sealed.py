@@ -21,7 +21,6 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.serving import FakeEncoder, clean_vectors, fake_protector, served
-from vecveil import validation
 from vecveil.gateway.server import Limits, ServedPolicySettings, ServeSettings, Service, requests
 from vecveil.gateway.server.errors import ApiError
 from vecveil.gateway.server.requests import ApiClient, ApiKeys, RateLimit
@@ -33,7 +32,6 @@ from vecveil.privacy.protector.policy import ReleasePolicy
 from vecveil.stores import open_store
 from vecveil.stores.collection import SEALED_FIELD
 from vecveil.stores.store import Batch
-from vecveil.texts.encoders.openai_compatible import parse_embeddings
 
 WRITER, READER, ANALYST, STRANGER, NOBODY = (
     f"the-key-of-the-{name}" for name in ("writer", "reader", "analyst", "stranger", "nobody")
@@ -146,15 +144,6 @@ def test_rows_that_openais_client_sealed_are_those_of_a_protected_collection(
     # The key store notes the field: later rows get its token too.
     later = server.seal({"input": ["x"], "ids": ["1"], "collection": "notes", "metadata": [{"tenant": "b"}]})
     assert later.json()["data"][0]["filter_tokens"] == data[1].filter_tokens  # type: ignore[attr-defined]
-
-
-def test_a_client_does_not_seal_the_vectors_of_a_server_as_exact_ones(server: Server, tmp_path: Path) -> None:
-    """The server runs in this process, whose own notes of released rows are removed first."""
-    answer = server.post("/v1/embeddings", {"model": "drug", "input": TEXTS}, WRITER).content
-    validation._noted.clear()
-    vectors = parse_embeddings(answer, rows=len(TEXTS), dimension=None, owner="test")
-    with raises("E-INPUT-PROTECTED", "vectors"):
-        Sealer(server.key_file).seal(vectors, ids=IDS, collection="another")
 
 
 def langchain_cohere(url: str, documents: list[str]) -> list[str]:

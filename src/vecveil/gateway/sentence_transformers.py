@@ -30,7 +30,6 @@ from vecveil.privacy.protector.policy import (
     policy_config,
     with_policy,
 )
-from vecveil.validation import note_released
 
 try:
     import torch
@@ -155,8 +154,6 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         release = self._policy.queries if task == "query" else self._policy.documents
         released = release(np.ascontiguousarray(X), texts=texts)
         given = torch.from_numpy(released).to(clean.device, clean.dtype)
-        if clean.dtype != torch.float32:  # rounded, these are other vectors than the protector's
-            note_released(given.to("cpu", torch.float32).numpy())
         # A new dictionary: token embeddings and token ids in `features` would reveal the text.
         return {"sentence_embedding": given}
 

@@ -31,7 +31,6 @@ from vecveil.types import Embeddings
 from vecveil.validation import (
     check_count,
     check_embeddings,
-    check_exact,
     check_positive,
     check_probability,
     check_same_length,
@@ -197,7 +196,6 @@ class SealedIndex:
         encoder = self.encoder
         X = _required(encoder, owner).encode(listed or []) if vectors is None else vectors
         X = check_embeddings(X, owner=owner, param="vectors")
-        check_exact(X, owner=owner, param="vectors")
         check_range(X, self.precision, owner)
 
         def columns(n: int, precision: str) -> dict[str, Any]:
@@ -517,7 +515,7 @@ class SealedIndex:
                 code="E-INPUT-SHAPE",
                 param="query",
             )
-        check_exact(check_embeddings(vector, owner=owner, param="query"), owner=owner, param="query")
+        check_embeddings(vector, owner=owner, param="query")
         largest = np.abs(vector[0]).max()
         if largest == 0:
             raise InvalidInputError(f"{owner}: `query` is a vector of zeros.", param="query")

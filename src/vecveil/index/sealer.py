@@ -42,7 +42,6 @@ from vecveil.types import Embeddings
 from vecveil.validation import (
     check_count,
     check_embeddings,
-    check_exact,
     check_same_length,
     check_sequence,
     check_texts,
@@ -162,7 +161,6 @@ class Sealer:
         """
         owner = "Sealer.seal"
         X = check_embeddings(vectors, owner=owner, param="vectors")
-        check_exact(X, owner=owner, param="vectors")
         columns = {"vectors": X, "texts": texts, "metadata": metadata, "generations": generations}
         check_same_length(owner, **{name: column for name, column in columns.items() if column is not None})
         items = _bound_ids(ids, generations, len(X), owner)
@@ -224,7 +222,6 @@ class Sealer:
         check_unmasked(query, owner, "query")
         top, query = check_count(top, owner=owner, param="top"), np.asarray(query)
         q = check_embeddings(np.atleast_2d(query), owner=owner, param="query")[0].astype(np.float32)
-        check_exact(q[None], owner=owner, param="query")
         length = float(np.linalg.norm(q))
         if length == 0 or query.ndim != 1:
             text = f"{owner}: `query` is one vector (n,) that is not zero; its shape is {query.shape}."

@@ -41,7 +41,7 @@ from vecveil.texts.encoders import Encoder
 from vecveil.texts.folding import without_surrogates
 from vecveil.texts.tables.columns import filter_value
 from vecveil.types import Embeddings
-from vecveil.validation import check_count, check_exact, check_same_length, check_texts, check_unmasked
+from vecveil.validation import check_count, check_same_length, check_texts, check_unmasked
 
 SEALED = (
     "Without the key, a sealed row reveals the id of its data key and its length: AES-256-GCM-SIV with random nonces. "
@@ -427,7 +427,6 @@ class ProtectedCollection:
             if exact.shape[0] != 1 or exact.dtype.kind not in "fiu":
                 said = f"`query` is a text or one vector (n,), not an array {exact.shape} of {exact.dtype}."
                 raise InvalidInputError(said, code="E-INPUT-SHAPE", param="query")
-            check_exact(exact, owner=owner, param="query")
             released = self.policy.queries(exact)
         tokens = self._tokens(values)
         # A hostile or faulty database may return a row twice, and more rows than it was asked for.

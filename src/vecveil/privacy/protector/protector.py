@@ -25,7 +25,7 @@ from vecveil.privacy.randomness import WordStream, keyed_stream, resolve_stream,
 from vecveil.privacy.sensitivity.shapes import LinearMap
 from vecveil.texts.encoders import EncoderInfo, TextEncoder
 from vecveil.types import Embeddings, Matrix, RandomSource, Texts, Vector
-from vecveil.validation import ItemId, check_embeddings, check_ids, check_positive, check_texts, note_released
+from vecveil.validation import ItemId, check_embeddings, check_ids, check_positive, check_texts
 
 if TYPE_CHECKING:
     from vecveil.privacy.concepts.matching import Span
@@ -212,9 +212,7 @@ class Protector:
             self._record_release(ledger, ids, len(X), stream)
         if stream is None:
             stream = resolve_stream(rng, len(X), owner=_OWNER)
-        released = self._release(X, stream)
-        note_released(released, X)
-        return released
+        return self._release(X, stream)
 
     def _release(self, X: Embeddings, stream: WordStream | None) -> Embeddings:
         """Return ``X`` released block by block; ``stream`` None applies the deterministic part alone."""

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import EncoderError, InvalidInputError, KeyFileError, optional_import
-from vecveil.validation import check_count, check_positive, checked_vectors, note_released
+from vecveil.validation import check_count, check_positive, checked_vectors
 
 _OWNER = "load_encoder"
 # Transient: timeout, conflict, rate limit, overload; OpenAI's own clients retry the same.
@@ -264,8 +264,6 @@ def parse_embeddings(content: bytes, *, rows: int, dimension: int | None, owner:
         raise refuse("vectors of zeros")
     if array.shape[1] > MAX_DIMENSION:
         raise refuse(f"vectors of {array.shape[1]} dimensions")
-    if answer.get("vecveil") == "protected":  # as `vecveil serve` says: no exact vectors to seal
-        note_released(array)
     return array
 
 
