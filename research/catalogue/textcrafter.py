@@ -28,6 +28,9 @@ from research.textcrafter.defences import DEFENCES, MADE_HERE, Applied, kept_pol
 from research.textcrafter.specification import PII, TextCrafterSpec
 from research.textcrafter.summary import SWEPT, figures, findings, tables
 
+CONSTANT_TERMS = {"alpha": 1.0, "baseline_offset": 0.0}
+"""The paper's terms on which no policy depends (α‖e' − e‖ = αr, and the baseline's offset): part of the records."""
+
 
 class TextCrafterSets(Experiment[TextCrafterSpec]):
     """Cells with the axes part, set, defence and seed."""
@@ -75,7 +78,7 @@ class TextCrafterSets(Experiment[TextCrafterSpec]):
         if defence.method.startswith("textcrafter"):  # a default that changes makes another policy
             names = {field.name for field in dataclasses.fields(PolicySettings)} - {"device"}
             own = {name: value for name, value in options.items() if name in names}
-            options = {**options, **PolicySettings(**own).to_record()}
+            options = {**options, **PolicySettings(**own).to_record(), **CONSTANT_TERMS}
         found |= {"method": defence.method, "options": options, "learns": defence.learns}
         if defence.method in MADE_HERE[1:]:
             found["radius"] = spec.radius
