@@ -798,7 +798,11 @@ def _fit_text_level(texts: Texts, concept: Concept, encoder: Any, keywords: Mapp
     started = time.perf_counter()
     chosen = TEXT_METHODS[keywords["method"]]
     defaults = DEFAULTS | {name: each.default for name, each in TextOptions.__dataclass_fields__.items()}
-    given = {name: value for name, value in keywords.items() if value is not None and value is not defaults.get(name)}
+
+    def is_default(name: str, value: Any) -> bool:  # arrays and texts are compared by identity
+        return value is defaults.get(name) or (isinstance(value, int | float) and value == defaults.get(name))
+
+    given = {name: value for name, value in keywords.items() if value is not None and not is_default(name, value)}
     own, show_progress = ("method", "seed", "show_progress", "min_texts"), keywords.get("show_progress")
     for name in (*TextOptions.__dataclass_fields__, *DEFAULTS, "groups"):
         if name in given and name not in own:
