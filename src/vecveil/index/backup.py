@@ -118,8 +118,6 @@ def copy(
     dest = Storage(location, storage_options)
     if dest.place == log.storage.place:
         raise _diverged("is the index itself")
-    # The destination's segments from before its last commit are of that commit, or of none.
-    earlier = max((at for at in dest.list("commits").values() if at), default=0.0)
     while True:
         chain = log.advance()
         try:
@@ -133,9 +131,7 @@ def copy(
     if not dest.has(commit_name(chain.number + 1)):  # otherwise somebody writes to the copy
         listed = dest.list("segments")
         dest.delete([name for name in {*removed, *chain.replaced} if name in listed])
-        older = {name: at for name, at in listed.items() if at and at < earlier}
-        # A writer or another copy may need younger ones for a day.
-        dest.delete([*log.unknown(chain, older, 0), *log.unknown(chain, listed, RETAIN)])
+        dest.delete(log.unknown(chain, listed, RETAIN))  # a writer or another copy may need younger ones
     memory = log.memory.at(dest.place)
     known = memory.read()
     memory.note(chain, instead=True)
@@ -170,7 +166,9 @@ def _copied(log: SegmentLog, chain: Chain, dest: Storage, show: bool | None) -> 
         content = log.needed(names[name])
         dest.create(name, content)
         with contextlib.suppress(RetiredKeyError):
-            removed.update(opened(chain.mark, names[name], content, keys).removes)
+            body = opened(chain.mark, names[name], content, keys)
+            # A commit before a renewal of keys no longer opens: the renewal reports what had been deleted by then.
+            removed.update(body.removes, body.gone)
     with contextlib.suppress(FileExistsError):
         dest.create(INDEX_JSON, mark)  # last: before, the place counts as empty
     return removed - chain.objects.keys()

@@ -1,1 +1,1 @@
-"""How texts come in: encoders, tables and the folding of spellings."""
+"""Read and encode texts: encoders, tables, and the folding of equal spellings."""

@@ -24,15 +24,14 @@ _GATE = object()
 class Released:
     """Released vectors, checked by `release`."""
 
-    __slots__ = ("_protected", "_vectors")
+    __slots__ = ("_vectors",)
 
-    def __init__(self, vectors: Embeddings, gate: object = None, *, protected: bool = True) -> None:
+    def __init__(self, vectors: Embeddings, gate: object = None) -> None:
         if gate is not _GATE:
             raise TypeError("Released: made by release() alone, from what a policy returned.")
         # OpenAI's base64 encoding is little-endian float32, on every host.
         self._vectors = np.ascontiguousarray(vectors, dtype="<f4")
         self._vectors.setflags(write=False)  # no change after the checks
-        self._protected = protected
 
     def __len__(self) -> int:
         return len(self._vectors)
@@ -56,8 +55,6 @@ class Released:
                 data[i]["filter_tokens"] = filters
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         content: dict[str, Any] = {"object": "list", "data": data, "model": model, "usage": usage}
-        if self._protected:  # for `parse_embeddings` of another server's upstream
-            content["vecveil"] = "protected"
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
@@ -80,8 +77,7 @@ def release(
     vectors = protect(clean, ids=ids, texts=list(texts), rewritten=True)
     # The map leaves a vector unchanged if it has no component in the erased directions, and so does a text-level
     # method, whose protection was the rewriting.
-    map_only = side == "query" and policy.query_noise == 0
-    may_be_clean = map_only or policy.protector.text_only
+    may_be_clean = (side == "query" and policy.query_noise == 0) or policy.protector.text_only
     expected = (len(texts), policy.protector.released_dimension)
     if not isinstance(vectors, np.ndarray) or vectors.shape != expected:
         raise _refused("The vectors do not have the shape that the protector releases.")
@@ -94,7 +90,7 @@ def release(
         equal = (vectors == np.asarray(clean, dtype=np.float32)).all(axis=1)
         if equal.any():
             raise _refused(f"{int(equal.sum())} vectors are equal to the clean ones.")
-    return Released(vectors, _GATE, protected=not map_only or not np.array_equal(vectors, clean))
+    return Released(vectors, _GATE)
 
 
 def _refused(text: str) -> ReleaseError:

@@ -1,1 +1,1 @@
-"""What a release keeps: utility tasks and their figures, each with an interval."""
+"""Measure the utility of released vectors: tasks, and their figures with intervals."""
