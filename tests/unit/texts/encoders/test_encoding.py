@@ -48,7 +48,10 @@ def test_batches_on_several_threads_give_the_same(
         monkeypatch.setenv("VECVEIL_THREADS", count)
         vectors.append(encoder.encode(mixed_texts * 3))
         assert (len(threads) > 1) is (count == "3")
-    np.testing.assert_array_equal(*vectors)
+    # Torch adds up in another order when it has another number of threads: the last bit may differ.
+    np.testing.assert_allclose(*vectors, atol=1e-6 if precision == "fp32" else 0.05, rtol=0)
+    # Control: rows that changed places would be further apart.
+    assert np.abs(vectors[0][0] - vectors[0][1]).max() > 0.1
 
 
 def test_the_tokeniser_gets_long_texts_a_few_at_a_time(
