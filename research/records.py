@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +18,7 @@ from msgspec import Meta, ValidationError, convert
 
 from research.experiment import Axis, Cell
 from vecveil.errors import DataFileError
-from vecveil.io import PRIVATE, exclusive, hold, make_folders, parse_json, write_text
+from vecveil.io import LockedError, exclusive, make_folders, parse_json, write_text
 from vecveil.privacy.concepts.concept_file import read_text
 from vecveil.schema import Positive, Record, Scalar
 
@@ -123,25 +122,17 @@ class RecordFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder for one run; raise `DataFileError` if another process of this machine holds it.
-
-        The operating system releases the lock when the process ends.
-        """
+        """Lock the folder for one run; raise `DataFileError` if another process of this machine holds it."""
         make_folders(self.folder)
-        with open(self.folder / ".lock", "a+", encoding="utf-8", opener=_private) as file:
+        with contextlib.ExitStack() as stack:
             try:
-                hold(file)
-            except OSError:
-                file.seek(0)
-                who = file.read().strip() or "unknown"
+                stack.enter_context(exclusive(self.folder / ".lock", required=True))
+            except LockedError:
                 raise DataFileError(
-                    f"experiment run: process {who} writes to `out` {self.folder.name!r}. Wait for it, or give another "
-                    "--out.",
+                    f"experiment run: another process writes to `out` {self.folder.name!r}. Wait for it, or give "
+                    "another --out.",
                     param="out",
                 ) from None
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
             yield
 
 
@@ -159,8 +150,3 @@ def only_one(path: Path) -> Iterator[None]:
     """Wait until no other process of this machine holds the lock file beside ``path``, for a training's length."""
     with exclusive(path.with_name(f"{path.name}.lock"), seconds=_LONGEST_WAIT):
         yield
-
-
-def _private(path: str, flags: int) -> int:
-    # Whoever may open the file could hold its lock; a link could lead to a file of the user's.
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), PRIVATE)

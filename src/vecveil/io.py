@@ -256,6 +256,7 @@ def hold(file: int | IO[Any] | FileIO, *, seconds: float = _EXIT_SECONDS) -> Non
         BlockingIOError: another process holds it for longer.
         OSError: the file system has no locks.
     """
+    # Not `filelock`: it keeps the number of a descriptor, so an interrupt leaks the lock until the process ends.
     due = time.monotonic() + seconds
     while True:
         try:
