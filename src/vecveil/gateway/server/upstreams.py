@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import random
@@ -14,7 +13,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, NoReturn, NotRequired, Protocol, TypedDict, Unpack
 
 import numpy as np
@@ -24,11 +22,10 @@ from vecveil.gateway.server.errors import UpstreamError, upstream_refusal
 from vecveil.gateway.server.monitoring import event
 from vecveil.gateway.server.settings import UpstreamSettings
 from vecveil.privacy.protector import Protector
-from vecveil.texts.encoders.openai_compatible import RETRIED, bearer, parse_embeddings
+from vecveil.texts.encoders.openai_compatible import RETRIED, client_settings, parse_embeddings, request_body
 from vecveil.texts.encoders.text_encoder import PROBE_SENTENCES, matches_probe
 from vecveil.types import Embeddings
 from vecveil.validation import checked_vectors
-from vecveil.version import __version__
 
 try:
     import httpx
@@ -396,21 +393,10 @@ class HttpUpstream:
         self.takes_models = model is None
         self.losses = 0
         self.encoding_format = settings.encoding_format
-        request_headers = {
-            "Content-Type": "application/json",
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",  # against decompression bombs
-            "User-Agent": f"vecveil/{__version__}",
-        }
-        if key is not None:
-            request_headers["Authorization"] = bearer(key, "upstream.key")
-        # Proxies come from the environment. A redirect would send the key and the texts to a different host.
         self._client = httpx.AsyncClient(
-            headers=request_headers,
             timeout=httpx.Timeout(None, connect=settings.connect_timeout),
             limits=httpx.Limits(max_connections=settings.connections, keepalive_expiry=_IDLE_SECONDS),
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # clients share the pool, not its cookies
-            follow_redirects=False,
+            **client_settings(key, "upstream.key"),
         )
 
     def __repr__(self) -> str:
@@ -426,12 +412,8 @@ class HttpUpstream:
         return Encoded(np.concatenate([part.vectors for part in parts]), sum(part.tokens for part in parts))
 
     async def _embed_batch(self, texts: Sequence[str], dimension: int | None, asked: Asked) -> Encoded:
-        content: dict[str, Any] = {"model": self._model or asked["model"], "input": list(texts)}
-        if self.encoding_format == "base64":
-            content["encoding_format"] = "base64"
-        if self._settings.dimensions is not None:
-            content["dimensions"] = self._settings.dimensions
-        body = json.dumps(content, ensure_ascii=False).encode()
+        settings = self._settings
+        body = request_body(self._model or asked["model"], texts, settings.dimensions, self.encoding_format)
         forwarded = {}
         if self._forward:
             given = ((name, asked["headers"].get(name, "")) for name in _FORWARDED)

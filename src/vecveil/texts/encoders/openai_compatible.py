@@ -19,6 +19,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from email.utils import parsedate_to_datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ import numpy.typing as npt
 
 from vecveil.errors import EncoderError, InvalidInputError, KeyFileError, optional_import
 from vecveil.validation import check_count, check_positive, checked_vectors
+from vecveil.version import __version__
 
 _OWNER = "load_encoder"
 # Transient: timeout, conflict, rate limit, overload; OpenAI's own clients retry the same.
@@ -104,12 +106,8 @@ class OpenAICompatibleBackend:
         self.fingerprint = fingerprint or _digest(self._url, self.model, dimensions)
         self.dimension: int | None = dimensions
         key = os.environ.get("OPENAI_API_KEY") if api_key is None else api_key
-        headers = {"Accept-Encoding": "identity"}  # against decompression bombs
-        if key:
-            headers["Authorization"] = bearer(key, "api_key")
         self._seconds = seconds
-        # A redirect could carry the key to a different host.
-        self._client = httpx.Client(headers=headers, timeout=seconds, follow_redirects=False)
+        self._client = httpx.Client(timeout=seconds, **client_settings(key or None, "api_key"))
         weakref.finalize(self, self._client.close)
 
     def __repr__(self) -> str:
@@ -140,11 +138,7 @@ class OpenAICompatibleBackend:
         import httpx
 
         # OpenAI refuses a request with an empty text; local encoders read both as no word.
-        texts = [text or " " for text in batch]
-        # base64 halves the answer and keeps all bits
-        body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "base64"}
-        if self._dimensions is not None:
-            body["dimensions"] = self._dimensions
+        body = request_body(self.model, [text or " " for text in batch], self._dimensions)
         outcome, check = "nothing", "URL, model and key (OPENAI_API_KEY)"
         for attempt in range(self._retries + 1):
             # Exponential backoff, unless the server states a time.
@@ -171,7 +165,7 @@ class OpenAICompatibleBackend:
             param="endpoint",
         )
 
-    def _answer(self, body: dict[str, Any]) -> Answer:
+    def _answer(self, body: bytes) -> Answer:
         """Return the server's answer; raise TimeoutError once the whole request has taken its time."""
         # On a thread: the client's own timeout starts anew with each byte that arrives.
         results: queue.SimpleQueue[Answer | Exception] = queue.SimpleQueue()
@@ -193,11 +187,11 @@ class OpenAICompatibleBackend:
             raise result
         return result
 
-    def _exchange(self, body: dict[str, Any], abandoned: threading.Event) -> Answer:
+    def _exchange(self, body: bytes, abandoned: threading.Event) -> Answer:
         def refuse(got: str) -> EncoderError:
             return EncoderError(f"{self.name} answered with {got}.", param="endpoint")
 
-        with self._client.stream("POST", f"{self._url}/embeddings", json=body) as answer:
+        with self._client.stream("POST", f"{self._url}/embeddings", content=body) as answer:
             content = bytearray()
             if answer.status_code == 200:
                 if answer.headers.get("content-encoding", "identity").lower() != "identity":
@@ -211,12 +205,37 @@ class OpenAICompatibleBackend:
             return answer.status_code, answer.headers.get("retry-after"), bytes(content)
 
 
-def bearer(key: str, param: str) -> str:
-    """Return the ``Authorization`` header of an API key; raise `KeyFileError` for one that no header can contain."""
-    key = key.strip()  # the line break of a file
-    if not (key.isascii() and key.isprintable()):
-        raise KeyFileError("The API key has characters that no HTTP header can contain. Copy it again.", param=param)
-    return f"Bearer {key}"
+def client_settings(key: str | None, param: str) -> dict[str, Any]:
+    """Return the arguments of an httpx client of a server that may know ``key`` and the texts, and nothing else.
+
+    Raises:
+        KeyFileError: no header can contain the key, which ``param`` names.
+    """
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",  # against decompression bombs
+        "User-Agent": f"vecveil/{__version__}",
+    }
+    if key is not None:
+        key = key.strip()  # the line break of a file
+        if not (key.isascii() and key.isprintable()):
+            said = "The API key has characters that no HTTP header can contain. Copy it again."
+            raise KeyFileError(said, param=param)
+        headers["Authorization"] = f"Bearer {key}"
+    # Proxies come from the environment. A redirect would send the key and the texts to a different host.
+    no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+    return {"headers": headers, "cookies": no_cookies, "follow_redirects": False}
+
+
+def request_body(model: str, texts: Sequence[str], dimensions: int | None, encoding_format: str = "base64") -> bytes:
+    """Return the JSON of a request; base64 halves the answer and keeps all bits, but not every server has it."""
+    content: dict[str, Any] = {"model": model, "input": list(texts)}
+    if encoding_format == "base64":
+        content["encoding_format"] = "base64"
+    if dimensions is not None:
+        content["dimensions"] = dimensions
+    return json.dumps(content, ensure_ascii=False).encode()
 
 
 def parse_embeddings(content: bytes, *, rows: int, dimension: int | None, owner: str) -> npt.NDArray[np.float32]:
