@@ -15,7 +15,6 @@ from pathlib import Path
 import click
 
 from vecveil.cli.commands import COMMANDS, vecveil
-from vecveil.cli.options import Sections
 from vecveil.io import write_text
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
@@ -81,13 +80,6 @@ def _section(context: click.Context, shared: set[_Record]) -> list[str]:
     own = [_line(record) for record in records if record not in shared]
     lines += [*own, ""] if own else []
     lines += _shared([_name(record[0]) for record in records if record in shared])
-    if isinstance(command, Sections) and (settings := command.setting_records(context)):
-        known = {text for _, text in shared}
-        lines += ["Settings of `--option`, also given as `--NAME VALUE`:", ""]
-        lines += [*(_line(record) for record in settings if record[1] not in known), ""]
-        lines += _shared(
-            ["--" + record[0].split("=")[0].replace("_", "-") for record in settings if record[1] in known]
-        )
     return lines
 
 

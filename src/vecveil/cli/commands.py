@@ -6,7 +6,6 @@ import contextlib
 import errno
 import importlib
 import io
-import itertools
 import os
 import signal
 import sys
@@ -139,7 +138,7 @@ def _shown(error: VecveilError | str, values: Mapping[str, Any] | None, argument
     except (ImportError, MemoryError, OSError):
         return str(error)  # too little memory: no option was parsed either
     if isinstance(error, VecveilError):
-        error = in_options(error, _command(arguments), values or {}, arguments)
+        error = in_options(error, _context(arguments), values or {})
     return without_secrets(error, values or {})
 
 
@@ -199,53 +198,49 @@ def _traceback(error: BaseException) -> str:
     return "\nThe following error was raised because of it:\n\n".join(parts)
 
 
-def _command(arguments: Sequence[str]) -> click.Command:
-    """Return the command that the arguments name."""
-    command: click.Command = vecveil
-    for word in arguments:
-        if isinstance(command, click.Group):
-            command = command.get_command(click.Context(command), word) or command
-    return command
+def _context(arguments: Sequence[str]) -> click.Context:
+    """Return the context of the command that the arguments name, with the values that they give it."""
+    context = click.Context(vecveil, info_name="vecveil")
+    for i, name in enumerate(arguments):
+        group = context.command
+        if isinstance(group, click.Group) and (command := group.get_command(context, name)) is not None:
+            context = command.make_context(name, list(arguments[i + 1 :]), context, resilient_parsing=True)
+    return context
 
 
 def _left_behind(arguments: Sequence[str]) -> str:
     """Return a sentence about the files that a stopped command leaves."""
-
-    def option(*names: str) -> str | None:
-        values = [each.split("=", 1)[1] for each in arguments if each.startswith(f"{names[-1]}=")]
-        values += [value for name, value in itertools.pairwise(arguments) if name in names]
-        return values[-1] if values else None
-
-    match list(arguments[:2]):
-        case ["fit", *_]:
-            out = option("-o", "--out")
-            if out is not None and Path(f"{out}.training").is_dir():
-                return f"The checkpoint of the last finished epoch is kept in {out}.training; {_CONTINUE}"
-        case ["frontier", *_] if (Path(option("--out") or "") / "frontier.json").is_file():
-            return f"Finished designs are kept in {option('--out')}; {_CONTINUE}"
-        case ["reseal" | "reprotect", *_]:
+    context = click.Context(vecveil)
+    with contextlib.suppress(Exception):  # stopped while the command's module was loaded
+        context = _context(arguments)
+    given = context.params
+    match context.command_path.removeprefix("vecveil "):
+        case "fit" if Path(f"{given['out']}.training").is_dir():
+            return f"The checkpoint of the last finished epoch is kept in {given['out']}.training; {_CONTINUE}"
+        case "frontier" if Path(given["out"] or "", "frontier.json").is_file():
+            return f"Finished designs are kept in {given['out']}; {_CONTINUE}"
+        case "reseal" | "reprotect":
             return f"Finished rows stay, and the older keys are kept; {_CONTINUE}"
-        case ["forget", *_] if Path(option("--receipt") or "").is_file():
+        case "forget" if Path(given["receipt_file"] or "").is_file():
             return f"The receipt says what is begun; {_CONTINUE}"
-        case ["migrate", *_]:
-            with contextlib.suppress(Exception):  # the arguments may not belong to a migration
+        case "migrate" if given["dest"] is not None:
+            with contextlib.suppress(VecveilError):  # a destination that is none
                 from vecveil.stores.locations import default_state_file, index_place
 
-                given = _command(arguments).make_context("migrate", list(arguments[1:]), resilient_parsing=True).params
                 if index_place(given["dest"]) is not None:
                     return f"The index keeps the rows that are written; {_CONTINUE}"
                 if Path(given["state_file"] or default_state_file(given["dest"])).is_file():
                     return f"The state file counts the rows that the destination confirmed; {_CONTINUE}"
-        case ["experiment", "run"]:
+        case "experiment run":
             return f"Every finished cell is recorded; {_CONTINUE}"
-        case ["audit", *_]:
-            folder = option("--work")
-            if folder is None and "--no-cache" in arguments:
+        case "audit":
+            folder = given["work"]
+            if folder is None and not given["cache"]:
                 return "Finished attacks were not kept; pass --work FOLDER to keep them."
             if folder is None:
                 from vecveil.texts.encoders.cache import default_cache_folder
 
-                folder = str(default_cache_folder() / "audits")
+                folder = default_cache_folder() / "audits"
             return f"Finished attacks and checkpoints are kept in {folder}; {_CONTINUE}"
     return "Nothing unfinished was left behind."
 

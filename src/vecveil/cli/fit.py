@@ -59,72 +59,6 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
-settings = shared.stacked(
-    click.option("--noise-to-signal", type=shared.POSITIVE, help="Norm of the noise over the vectors'."),
-    click.option("--target-cosine", type=shared.SHARE, help="Mean cosine of a vector and its noisy self."),
-    click.option(
-        "--target-advantage", type=shared.SHARE, help="Largest advantage of any attacker at detecting the concept."
-    ),
-    click.option("--sigma", type=shared.POSITIVE, help="Standard deviation per coordinate (gaussian)."),
-    click.option(
-        "--radius", type=shared.POSITIVE, help="Norm of every perturbation (textcrafter); vectors have norm 1."
-    ),
-    click.option("--delta", type=shared.SHARE, help="δ, with --epsilon (ldp-gaussian)."),
-    click.option(
-        "--before", metavar="STEP", help="Before the noise: none, normalise or clip:RADIUS [default: the method's own]."
-    ),
-    click.option(
-        "--postprocess",
-        metavar="STEPS",
-        help="After the noise, such as wiener,normalise,float16 [default: the method's own].",
-    ),
-    click.option(
-        "--output",
-        "released",
-        type=click.Choice(["full", "reduced"]),
-        default="full",
-        show_default=True,
-        help="reduced: release only the kept coordinates.",
-    ),
-    shared.query_noise_option("0 calibrates for queries without noise, as `vecveil search --query-noise 0`."),
-    click.option(
-        "--preserve",
-        metavar="COLUMN",
-        help="Column of a task's classes: erase nothing that correlates with them (subspace).",
-    ),
-    shared.count_option(
-        "--min-texts",
-        default=MIN_PAIRS,
-        show_default=True,
-        help="Fewest texts that must contain the concept; at least 20 for methods that change vectors.",
-    ),
-    shared.long_texts_option,
-    click.option(
-        "--rewrite",
-        type=click.Choice(get_args(Rewrite)),
-        help="Before encoding, replace what the detector finds: by its type, nothing, or another member. For unlisted"
-        " words under sealed search.",
-    ),
-    shared.file_option("--detector", help="Concept file of what --rewrite rewrites [default: the file of --concept]."),
-    click.option(
-        "--hypernym",
-        "hypernyms",
-        type=shared.Assignment(),
-        multiple=True,
-        help="Noun of a label, such as DRUG='a drug', for --rewrite hypernym; may be repeated.",
-    ),
-    click.option(
-        "--surrogate-key",
-        type=shared.KEY_SOURCE,
-        metavar="SOURCE",
-        help="Key file or env:NAME for --rewrite surrogate; only named when saved.",
-    ),
-    shared.file_option("--background", help="Vectors of ordinary texts (.npy), with --positive."),
-    shared.file_option("--labels", help="0/1 array (.npy): which concept words each positive row contains."),
-    shared.other_task_options,
-    shared.file_options,
-    shared.encoder_settings,
-)
 SECTIONS = {
     "What to hide": "--text-column --concept --encoder",
     "What the vectors are for, and how much of it to keep": "--target-utility --candidates --collection-size",
@@ -132,7 +66,7 @@ SECTIONS = {
 }
 
 
-@shared.command("fit", EXAMPLE, SECTIONS, settings=settings)
+@shared.command("fit", EXAMPLE, SECTIONS)
 @click.argument("input", type=shared.FILE, required=False)
 @shared.text_column_option
 @shared.file_option("--concept", help="Concept file (YAML): what to hide.")
@@ -165,8 +99,70 @@ SECTIONS = {
     "method_options",
     type=shared.Assignment(),
     multiple=True,
-    help="A setting, such as noise_to_signal=0.5, or an option of the method, such as rank=80; may be repeated.",
+    help="Option of the method, such as rank=80; may be repeated.",
 )
+@click.option("--noise-to-signal", type=shared.POSITIVE, help="Norm of the noise over the vectors'.")
+@click.option("--target-cosine", type=shared.SHARE, help="Mean cosine of a vector and its noisy self.")
+@click.option(
+    "--target-advantage", type=shared.SHARE, help="Largest advantage of any attacker at detecting the concept."
+)
+@click.option("--sigma", type=shared.POSITIVE, help="Standard deviation per coordinate (gaussian).")
+@click.option("--radius", type=shared.POSITIVE, help="Norm of every perturbation (textcrafter); vectors have norm 1.")
+@click.option("--delta", type=shared.SHARE, help="δ, with --epsilon (ldp-gaussian).")
+@click.option(
+    "--before", metavar="STEP", help="Before the noise: none, normalise or clip:RADIUS [default: the method's own]."
+)
+@click.option(
+    "--postprocess",
+    metavar="STEPS",
+    help="After the noise, such as wiener,normalise,float16 [default: the method's own].",
+)
+@click.option(
+    "--output",
+    "released",
+    type=click.Choice(["full", "reduced"]),
+    default="full",
+    show_default=True,
+    help="reduced: release only the kept coordinates.",
+)
+@shared.query_noise_option("0 calibrates for queries without noise, as `vecveil search --query-noise 0`.")
+@click.option(
+    "--preserve",
+    metavar="COLUMN",
+    help="Column of a task's classes: erase nothing that correlates with them (subspace).",
+)
+@shared.count_option(
+    "--min-texts",
+    default=MIN_PAIRS,
+    show_default=True,
+    help="Fewest texts that must contain the concept; at least 20 for methods that change vectors.",
+)
+@shared.long_texts_option
+@click.option(
+    "--rewrite",
+    type=click.Choice(get_args(Rewrite)),
+    help="Before encoding, replace what the detector finds: by its type, nothing, or another member. For unlisted"
+    " words under sealed search.",
+)
+@shared.file_option("--detector", help="Concept file of what --rewrite rewrites [default: the file of --concept].")
+@click.option(
+    "--hypernym",
+    "hypernyms",
+    type=shared.Assignment(),
+    multiple=True,
+    help="Noun of a label, such as DRUG='a drug', for --rewrite hypernym; may be repeated.",
+)
+@click.option(
+    "--surrogate-key",
+    type=shared.KEY_SOURCE,
+    metavar="SOURCE",
+    help="Key file or env:NAME for --rewrite surrogate; only named when saved.",
+)
+@shared.file_option("--background", help="Vectors of ordinary texts (.npy), with --positive.")
+@shared.file_option("--labels", help="0/1 array (.npy): which concept words each positive row contains.")
+@shared.other_task_options
+@shared.file_options
+@shared.encoder_settings
 @click.option(
     "--accept-leak",
     is_flag=True,

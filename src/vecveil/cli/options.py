@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from vecveil.cli import VALUES
 from vecveil.errors import VecveilError
@@ -198,78 +196,11 @@ class Sections(click.Command):
 
     Args:
         sections: title of a section -> its options, separated by spaces.
-        settings: rarer options, each given as ``--option NAME=VALUE`` or, which is the same, ``--NAME VALUE``.
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        sections: Mapping[str, str],
-        settings: Callable[[Callable[..., None]], Callable[..., None]] | None = None,
-        **others: Any,
-    ) -> None:
+    def __init__(self, *args: Any, sections: Mapping[str, str], **others: Any) -> None:
         super().__init__(*args, **others)
         self.sections = {title: names.split() for title, names in sections.items()}
-        self.settings = click.command(self.name)((settings or stacked())(lambda **_: None))
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the settings apart from the options, and add them to the parameters of the command."""
-        given, kept = self._settings_of(args)
-        rest = super().parse_args(ctx, kept)
-        inner = click.Context(
-            self.settings, ctx.parent, info_name=ctx.info_name, resilient_parsing=ctx.resilient_parsing
-        )
-        ctx.call_on_close(inner.close)
-        self.settings.parse_args(inner, given)
-        ctx.params |= inner.params
-        for name in inner.params:
-            ctx.set_parameter_source(name, inner.get_parameter_source(name) or ParameterSource.DEFAULT)
-        return rest
-
-    def _settings_of(self, args: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return the words of settings, as options, and the other words."""
-        options = {name: each for each in self.settings.params for name in (*each.opts, *each.secondary_opts)}
-        flags = {name for name, each in options.items() if isinstance(each, click.Option) and each.is_flag}
-        others = [each for each in self.params if isinstance(each, click.Option) and not each.is_flag]
-        valued = {name for each in others for name in each.opts}
-        given: list[str] = []
-        kept: list[str] = []
-        words = iter(args)
-        for word in words:
-            name, sign, value = word.partition("=")
-            if word == "--":
-                return given, [*kept, word, *words]
-            if name not in ("--option", *options):
-                # As click does: the word after an option with a value is its value, whatever it looks like.
-                short = next((at for at, letter in enumerate(word) if f"-{letter}" in valued), 0)
-                alone = short == len(word) - 1 and word[:1] == "-" != word[1:2]
-                kept += [word, *itertools.islice(words, 1 if word in valued or alone else 0)]
-                continue
-            following = [value] if sign else [] if name in flags else list(itertools.islice(words, 1))
-            if name in options:
-                given += [word] if sign else [name, *following]
-                continue
-            key, assigned, text = "".join(following).partition("=")
-            setting = options.get(f"--{key.strip().replace('_', '-')}") if assigned else None
-            if setting is None:
-                kept += [name, *following]
-            elif setting.opts[0] in flags:
-                if _typed(text) not in (True, False):
-                    raise click.BadParameter(f"{key.strip()} is true or false.", param_hint="--option")
-                given += (setting.secondary_opts if _typed(text) in (False, 0) else setting.opts)[:1]
-            else:
-                given += [setting.opts[0], text]
-        return given, kept
-
-    def setting_records(self, ctx: click.Context) -> list[tuple[str, str]]:
-        """Return each setting as NAME=VALUE, with its help."""
-        records = []
-        for param in self.settings.params:
-            record = param.get_help_record(ctx)
-            if isinstance(param, click.Option) and record is not None:
-                value = "true" if param.is_flag else param.make_metavar(ctx)
-                records.append((f"{_name(param).lstrip('-').replace('-', '_')}={value}", record[1]))
-        return records
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters, with ``--help-all`` before ``--help``."""
@@ -285,7 +216,7 @@ class Sections(click.Command):
         return [*given, everything, shown]
 
     def _show_all(self, ctx: click.Context, param: click.Parameter, value: bool) -> None:
-        if value:
+        if value and not ctx.resilient_parsing:
             ctx.meta[param.opts[0]] = True
             click.echo(ctx.get_help(), color=ctx.color)
             ctx.exit()
@@ -302,19 +233,16 @@ class Sections(click.Command):
         further = rows["Further options"]
         if "--help-all" not in ctx.meta and further:
             rows["Further options"] = []
-            settings = f" and {len(self.settings.params)} settings" if self.settings.params else ""
-            rows["Help"][0] = ("--help-all", f"Show {len(further)} further options{settings} and exit.")
-        if "--help-all" in ctx.meta:
-            rows["Settings of --option, also given as --NAME VALUE"] = self.setting_records(ctx)
+            rows["Help"][0] = ("--help-all", f"Show {len(further)} further options and exit.")
         for title, records in rows.items():
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
 
 
-def command(name: str, example: str, sections: Mapping[str, str], **more: Any) -> Callable[[Any], Sections]:
+def command(name: str, example: str, sections: Mapping[str, str]) -> Callable[[Any], Sections]:
     """Return the decorator of a command whose help has ``sections``; see `Sections`."""
-    return click.command(name, epilog=example, cls=Sections, sections=sections, **more)
+    return click.command(name, epilog=example, cls=Sections, sections=sections)
 
 
 # Options in messages -----------------------------------------------------------------------------
@@ -359,21 +287,19 @@ def _like_secret(name: str) -> bool:
     return mixed or bool(_TOKEN.match(name))
 
 
-def in_options(
-    error: VecveilError, command: click.Command, values: Mapping[str, tuple[str, str]], arguments: Sequence[str] = ()
-) -> str:
-    """Return the sentence of an error with the options of ``command`` in place of the Python parameters in backticks.
+def in_options(error: VecveilError, context: click.Context, values: Mapping[str, tuple[str, str]]) -> str:
+    """Return the sentence of an error with the options of a command in place of the Python parameters in backticks.
 
-    For ``values`` see `VALUES`; ``arguments`` tell which option names a missing column.
+    For ``values`` see `VALUES`; what ``context`` holds tells which option names a missing column.
     """
+    command = context.command
     text, param = str(error), error.param
     owner = text.partition(": ")[0]
     files = {Path(value).name: option for value, (option, _) in values.items()}
     if owner.startswith("serve --config"):  # the file has the names of Python
         return text.replace("`path`", "`--config`")
-    params = [*command.params, *(command.settings.params if isinstance(command, Sections) else ())]
-    names = {_name(each).lstrip("-").replace("-", "_"): _name(each) for each in params}
-    names |= {str(each.name): _name(each) for each in params}
+    names = {_name(each).lstrip("-").replace("-", "_"): _name(each) for each in command.params}
+    names |= {str(each.name): _name(each) for each in command.params}
     for python, other in _ALIASES.items():
         if other in names:
             names.setdefault(python, names[other])
@@ -389,8 +315,8 @@ def in_options(
     if param in _FILES and (option := files.get(owner) or next((files[name] for name in files if name in text), "")):
         names[param] = option
     if param == "columns":
-        words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
-        names[param] = next((option for option, name in itertools.pairwise(words) if f"column {name!r}" in text), param)
+        given = [(_name(each), context.params.get(str(each.name))) for each in command.params]
+        names[param] = next((option for option, name in given if name and f"column {name!r}" in text), param)
     if "method_options" in names:
         from vecveil.privacy.protector import METHODS
 
@@ -423,8 +349,9 @@ def without_secrets(text: str, values: Mapping[str, tuple[str, str]]) -> str:
 
 def _limit_memory(context: click.Context, parameter: click.Parameter, value: int | None) -> None:
     """Apply the limit to every file that the command reads, such as --attacker-texts and --vectors."""
-    token = memory_limit.set(value)
-    context.call_on_close(lambda: memory_limit.reset(token))
+    if not context.resilient_parsing:
+        token = memory_limit.set(value)
+        context.call_on_close(lambda: memory_limit.reset(token))
 
 
 def file_option(*names: str, **settings: Any) -> Callable[[F], F]:

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
@@ -17,7 +16,7 @@ import pytest
 import vecveil
 from harness.command_line import run, write_csv
 from harness.contracts import GOLDEN
-from vecveil.cli.commands import COMMANDS, _command
+from vecveil.cli.commands import COMMANDS, _context
 from vecveil.cli.commands import vecveil as root
 from vecveil.cli.options import Sections, in_options, without_secrets
 from vecveil.errors import InvalidInputError
@@ -52,43 +51,6 @@ def test_help_shows_few_options_and_help_all_every_one(name: str, command: click
     assert required <= set(listed)
     everything = run(*name.split(), "--help-all").out
     assert all(re.search(rf"(?m)^  (-\w, )?{option}\b", everything) for option in names)
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("--noise-to-signal 0.5", {"noise_to_signal": 0.5}),
-        ("--noise-to-signal=0.5", {"noise_to_signal": 0.5}),
-        ("--option noise_to_signal=0.5 --option rank=80", {"noise_to_signal": 0.5, "method_options": (("rank", 80),)}),
-        ("--option=query_noise=0 --no-cache", {"query_noise": 0.0, "cache": False}),
-        ("--option cache=false --option query_noise=1", {"cache": False, "query_noise": 1.0}),
-        ("--hypernym DRUG=pill --option hypernym=DOSE=much", {"hypernyms": (("DRUG", "pill"), ("DOSE", "much"))}),
-        ("--encoder --sts --point 3", {"encoder": "--sts", "sts": None, "point": 3}),
-        ("-vo --sigma", {"verbose": True, "out": Path("--sigma"), "sigma": None}),
-        ("--preserve=--sts --label-column --", {"preserve": "--sts", "label_column": "--", "sts": None}),
-    ],
-)
-def test_settings_are_given_by_their_name_or_by_option(words: str, expected: dict[str, Any]) -> None:
-    fit = dict(commands())["fit"]
-    params = fit.make_context("fit", ["-o", "p.vecveil", *words.split(), "notes.csv"]).params
-    assert {name: params[name] for name in expected} == expected
-    assert (params["input"], params["released"]) == (Path("notes.csv"), "full")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "--noise-to-signal 0",
-        "--sigma",
-        "--option long_texts=fold",
-        "--option nothing",
-        "--option cache=no",
-        "--no-cache=true",
-    ],
-)
-def test_wrong_settings_are_misuse(words: str) -> None:
-    with pytest.raises(click.UsageError):
-        dict(commands())["fit"].make_context("fit", ["notes.csv", "-o", "p.vecveil", *words.split()])
 
 
 def test_the_help_of_fit_fits_on_a_screen_and_names_the_use() -> None:
@@ -131,10 +93,10 @@ def test_errors_name_options_that_the_command_has() -> None:
     assert len(found) > 20  # the walk sees them
     unnamed = []
     for name, param in sorted(found - ONLY_IN_PYTHON):
-        command = _command([name])
-        if isinstance(command, click.Group):
+        context = _context([name])
+        if isinstance(context.command, click.Group):
             continue
-        sentence = in_options(InvalidInputError(f"{name}: `{param}` is missing.", param=param), command, {})
+        sentence = in_options(InvalidInputError(f"{name}: `{param}` is missing.", param=param), context, {})
         if not re.search(r"`(--[a-z-]+|--option \w+|[A-Z]+)`", sentence):
             unnamed.append((name, param))
     # Raised by calls from Python alone, or of what no option gives.
@@ -167,7 +129,7 @@ def test_errors_name_options_that_the_command_has() -> None:
 
 def said(arguments: str, owner: str, param: str, text: str, values: dict[str, tuple[str, str]] | None = None) -> str:
     error = InvalidInputError(f"{owner}: {text}" if owner else text, param=param)
-    return in_options(error, _command(arguments.split()), values or {}, arguments.split())
+    return in_options(error, _context(arguments.split()), values or {})
 
 
 @pytest.mark.parametrize(
