@@ -176,6 +176,18 @@ def number_groups(*columns: Sequence[Any]) -> list[npt.NDArray[np.intp]]:
     ]
 
 
+def connected_groups(left: npt.NDArray[Any], right: npt.NDArray[Any], count: int) -> npt.NDArray[np.intp]:
+    """Return the connected component of each of ``count`` nodes, numbered from 0 in the order of their first nodes.
+
+    ``left[i]`` and ``right[i]`` are connected.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    graph = coo_array((np.ones(len(left), dtype=np.int8), (left, right)), shape=(count, count))
+    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.intp)
+
+
 def check_positive(value: Any, *, owner: str, param: str, allow_zero: bool = False) -> float:
     """Return ``value`` as a finite float greater than zero (or at least zero)."""
     allowed = "a finite number of at least 0" if allow_zero else "a finite number above 0"

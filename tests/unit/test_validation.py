@@ -29,6 +29,7 @@ from vecveil.validation import (
     check_probability,
     check_same_length,
     check_texts,
+    connected_groups,
     number_groups,
 )
 
@@ -119,6 +120,11 @@ def test_one_column_of_a_table_is_a_sequence_of_texts() -> None:
 
 
 MISSING = [None, "", " ", float("nan"), np.float32("nan"), np.datetime64("NaT"), pd.NA, pd.NaT]
+
+
+def test_groups_are_numbered_by_their_first_row() -> None:
+    assert connected_groups(np.array([4, 1, 3, 3]), np.array([3, 3, 1, 1]), 5).tolist() == [0, 1, 2, 1, 1]
+    assert connected_groups(np.arange(0), np.arange(0), 3).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("missing", MISSING, ids=repr)

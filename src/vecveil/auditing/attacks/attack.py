@@ -20,8 +20,6 @@ from typing import Any, ClassVar, Generic, TypeVar, final, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from vecveil.auditing.metrics.leakage import TermTable
 from vecveil.errors import DataFileError, InvalidInputError, wrong_shape
@@ -39,6 +37,7 @@ from vecveil.validation import (
     check_same_length,
     check_seed,
     check_texts,
+    connected_groups,
 )
 
 Rows = npt.NDArray[np.intp]
@@ -73,16 +72,8 @@ def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> Rows:
         if joined.ndim != 2 or joined.shape[1] != 2 or joined.dtype.kind not in "iu":
             raise wrong_shape(owner, "pairs", "(P, 2) and integers", f"{joined.shape} and dtype {joined.dtype}")
         edges.append(_indices(joined, len(given), owner, "pairs"))
-    both = np.concatenate(edges)
-    size = (len(given), len(given))
-    graph = coo_array((np.ones(len(both), dtype=np.int8), (both[:, 0], both[:, 1])), shape=size)
-    _, labels = connected_components(graph, directed=False)
-    # Components are numbered arbitrarily: number them by their first text.
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    order = np.empty(len(first), dtype=np.intp)
-    order[np.argsort(first)] = np.arange(len(first))
-    groups: Rows = order[inverse.reshape(-1)]
-    return groups
+    left, right = np.concatenate(edges).T
+    return connected_groups(left, right, len(given))
 
 
 def connect(keys: Sequence[Any]) -> Rows:

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.privacy.concepts.concept import checked_labels
@@ -18,7 +16,7 @@ from vecveil.privacy.concepts.pairs import LEAST_TEXTS, SPLIT, WordMarks
 from vecveil.privacy.mechanisms import Before
 from vecveil.privacy.sensitivity.subspace import Moments
 from vecveil.types import Embeddings, Groups, TokenLabels
-from vecveil.validation import check_embeddings, check_groups, number_groups
+from vecveil.validation import check_embeddings, check_groups, connected_groups, number_groups
 
 MIN_PAIRS = LEAST_TEXTS
 MIN_CLASS = 10
@@ -189,9 +187,7 @@ def varied(labels: TokenLabels) -> npt.NDArray[np.bool_]:
 def joined_groups(near: Groups, ids: Sequence[Any]) -> Groups:
     """Return groups that join the rows with an equal number in ``near`` or an equal id; None joins nothing."""
     (own,) = number_groups([None if each is None else str(each) for each in ids])
-    rows = len(own)
-    graph = coo_array((np.ones(rows), (near, rows + own)), shape=(2 * rows, 2 * rows))
-    joined: Groups = connected_components(graph, directed=False)[1][near]
+    joined: Groups = connected_groups(near, len(own) + own, 2 * len(own))[near]
     return joined
 
 

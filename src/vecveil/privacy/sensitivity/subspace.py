@@ -21,14 +21,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy import linalg, sparse
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components
 
 from vecveil.errors import InvalidInputError
 from vecveil.privacy.concepts.pairs import WordMarks
 from vecveil.privacy.sensitivity.shapes import LinearMap
 from vecveil.types import Embeddings, Matrix, TokenLabels, Vector
-from vecveil.validation import check_count, check_positive
+from vecveil.validation import check_count, check_positive, connected_groups
 
 RIDGE = 1e-3
 """Least weight of tr(K)/n·I in K: encoders have dead dimensions, which make the covariance singular."""
@@ -415,9 +413,7 @@ def near_duplicate_groups(X: Embeddings) -> npt.NDArray[np.intp]:
         i, j = np.nonzero(unit[block] @ unit[start:].T >= NEAR)
         # Merge the groups along this block's edges, then drop the edges: memory stays at one block
         # even if all rows are near.
-        joined = (labels[block][i], labels[start:][j])
-        graph = csr_matrix((np.ones(len(i), dtype=np.float32), joined), shape=(len(unit),) * 2)
-        labels = connected_components(graph, directed=False)[1].astype(np.intp)[labels]
+        labels = connected_groups(labels[block][i], labels[start:][j], len(unit))[labels]
     return np.asarray(np.unique(labels, return_inverse=True)[1], dtype=np.intp)
 
 

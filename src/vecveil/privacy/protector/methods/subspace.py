@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.privacy.protector.data import Data, classes_of
@@ -54,7 +53,7 @@ from vecveil.privacy.sensitivity.subspace import (
 from vecveil.privacy.utility.tasks import NeighbourTask, UtilityRelease
 from vecveil.runtime import progress
 from vecveil.types import Embeddings, Groups, TokenLabels
-from vecveil.validation import check_count, check_positive
+from vecveil.validation import check_count, check_positive, connected_groups
 
 LEAST_STRENGTH = 1e-6
 """Label directions below this share of the strongest one's strength are rounding errors."""
@@ -608,8 +607,7 @@ def _left_out(labels: TokenLabels, rng: np.random.Generator) -> Rows:
     held = shared.diagonal()
     # Texts with both words, as a share of the texts with either: at least a half.
     near = 3 * shared.data >= held[shared.row] + held[shared.col]
-    graph = sparse.coo_matrix((shared.data[near], (shared.row[near], shared.col[near])), shape=shared.shape)
-    groups = connected_components(graph, directed=False)[1]
+    groups = connected_groups(shared.row[near], shared.col[near], count)
     sizes = np.bincount(groups)
     most = round(UNLISTED * count)
     order = [group for group in rng.permutation(len(sizes)) if sizes[group] <= most]
