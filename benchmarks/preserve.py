@@ -40,7 +40,7 @@ import vecveil
 from vecveil.auditing.attacks import LabelledVectors, MLPAttack
 from vecveil.io import write_text
 from vecveil.privacy.concepts import Concept
-from vecveil.privacy.sensitivity.subspace import (
+from vecveil.privacy.sensitivity.concept_subspace import (
     Moments,
     concept_directions,
     cross_covariance,

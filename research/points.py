@@ -18,7 +18,7 @@ from research.scales import Scale
 from vecveil.auditing.attacks import LabelledVectors
 from vecveil.auditing.attacks.attack import Attack, AttackResult
 from vecveil.auditing.attacks.ladder import ladder_attacks, own_attacks
-from vecveil.auditing.attacks.networks import MLPAttack
+from vecveil.auditing.attacks.perceptrons import MLPAttack
 from vecveil.auditing.attacks.token_inference import FurtherKernelAttack
 from vecveil.auditing.metrics import Estimate, UtilityTask
 from vecveil.errors import unknown_name

@@ -29,7 +29,7 @@ from research.points import defend, leakage, protector_record, short, utility
 from research.results import ClaimFinding, Figure, Number, Point, Series, Summary, Table, XAxis, YAxis, number
 from research.scales import parse_scale
 from research.specification import Whole, check_names, digest, json_ready
-from vecveil.auditing.metrics.reconstruction import reconstruction_leakage
+from vecveil.auditing.metrics.text_similarity import reconstruction_leakage
 from vecveil.privacy.protector import Protector
 
 ATTACK_NAMES = {"mlc": "MLC", "geia": "GEIA", "vec2text": "Vec2Text"}

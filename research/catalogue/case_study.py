@@ -21,7 +21,7 @@ from research.points import short
 from research.published import published
 from research.results import ClaimFinding, Number, Summary, Table
 from research.specification import check_names, digest, wrong
-from vecveil.auditing.metrics.reconstruction import reconstruction_leakage
+from vecveil.auditing.metrics.text_similarity import reconstruction_leakage
 from vecveil.privacy.utility.tasks import embedding_cosine, pair_cosines
 from vecveil.texts.encoders.lsa import LsaEncoder
 

@@ -28,8 +28,8 @@ from vecveil.auditing.metrics import SealedSearchTask
 from vecveil.privacy.protector import Aim, Candidate, Data, Method, Protector, register_method
 from vecveil.privacy.protector.methods import METHODS
 from vecveil.privacy.protector.methods.subspace import directions_of
+from vecveil.privacy.sensitivity.concept_subspace import subspace_map
 from vecveil.privacy.sensitivity.shapes import LinearMap, NoiseShape
-from vecveil.privacy.sensitivity.subspace import subspace_map
 from vecveil.privacy.utility.tasks import ndcg_of_scores, unit_rows
 
 Rows = npt.NDArray[Any]

@@ -68,7 +68,7 @@ class TextCrafterSets(Experiment[TextCrafterSpec]):
         return () if cell["set"] == PII else (cell["set"],)
 
     def settings(self, spec: TextCrafterSpec, cell: Cell) -> dict[str, Any]:
-        from vecveil.privacy.textcrafter.settings import PolicySettings
+        from vecveil.privacy.textcrafter.policy_settings import PolicySettings
 
         defence = spec.defence(cell["defence"])
         options = defence.options_at(spec.radius, 1)

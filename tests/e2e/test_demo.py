@@ -14,7 +14,7 @@ import vecveil
 from harness.command_line import CANARY, ROWS, Outcome, leftovers, run
 from harness.documents import ROOT, blocks
 from harness.errors import raises
-from vecveil.cli.demo import job
+from vecveil.cli.demo import demonstration
 
 FILES = ["audit.html", "audit.json", "protected.parquet", "protector.vecveil"]
 
@@ -23,7 +23,7 @@ FILES = ["audit.html", "audit.json", "protected.parquet", "protector.vecveil"]
 def demo(notes: Path, lsa: Path) -> tuple[Path, Outcome]:
     """One run with small attacks and few candidates, in the folder of the notes."""
     with contextlib.chdir(notes.parent), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "CANDIDATES", 50)
+        patch.setattr(demonstration, "CANDIDATES", 50)
         done = run(
             "demo --input notes.csv --text-column text --concept concept.yaml --out result "
             f"--target-utility 0.8 --seed 3 --encoder {lsa}"
@@ -48,7 +48,7 @@ def test_the_demo_ends_with_a_table_and_says_where_the_files_are(demo: tuple[Pat
     ):
         assert words in done.out, words
     assert "synthetic" not in done.out
-    steps = [line for line in done.err.splitlines() if line[1:3] == f"/{job.STEPS}"]
+    steps = [line for line in done.err.splitlines() if line[1:3] == f"/{demonstration.STEPS}"]
     assert [line[0] for line in steps] == ["1", "2", "3", "4", "5"]
     assert "Traceback" not in done.err
     assert "Warning" not in done.err
@@ -117,22 +117,22 @@ def test_too_few_texts_are_refused_before_the_work(notes: Path, lsa: Path, tmp_p
 
 def test_the_demo_may_run_again_but_not_over_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "vecveil-demo"
-    with job.staging(folder) as draft:
-        for name in job.FILES:
+    with demonstration.staging(folder) as draft:
+        for name in demonstration.FILES:
             (draft / name).write_text("made by the demo")
     assert leftovers(tmp_path) == []
-    job.check_folder(folder, force=False)  # its own files
+    demonstration.check_folder(folder, force=False)  # its own files
     (folder / "notes.txt").write_text("mine")
-    job.check_folder(folder, force=False)  # a file of another name is let alone
+    demonstration.check_folder(folder, force=False)  # a file of another name is let alone
     (folder / "audit.json").write_text("mine")
     done = run("demo", "--out", folder)
     assert done.code == 1
     assert "audit.json" in done.errors[0]
     assert "--force" in done.errors[0]
-    job.check_folder(folder, force=True)
+    demonstration.check_folder(folder, force=True)
     (tmp_path / "file").write_text("mine")
     with raises("E-DATA-FILE", "out"):
-        job.check_folder(tmp_path / "file", force=True)
+        demonstration.check_folder(tmp_path / "file", force=True)
 
 
 def test_stopping_the_demo_leaves_nothing(
@@ -144,7 +144,7 @@ def test_stopping_the_demo_leaves_nothing(
         seen.append(sorted(path.name for path in tmp_path.rglob("*.parquet")))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(job, "audit", stop)
+    monkeypatch.setattr(demonstration, "audit", stop)
     done = run(
         f"demo --input {notes} --concept",
         notes.with_name("concept.yaml"),
@@ -167,9 +167,9 @@ def test_bundled_notes_are_said_to_be_synthetic(
     tmp_path: Path, demo: tuple[Path, Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, _ = demo
-    result = job.DemoResult(vecveil.AuditResult.load(folder / "audit.json"), folder, 3000, True, 1.0)
+    result = demonstration.DemoResult(vecveil.AuditResult.load(folder / "audit.json"), folder, 3000, True, 1.0)
     assert "synthetic" in result.summary()
-    assert all(name in result.summary() for name in job.FILES)
+    assert all(name in result.summary() for name in demonstration.FILES)
     assert result.to_record()["synthetic"] is True
     monkeypatch.setattr("vecveil.cli.demo.command.run_demo", lambda *arguments, **options: result)
     done = run("demo", "--json", "--out", tmp_path / "x")

@@ -39,7 +39,7 @@ def vectors() -> np.ndarray:
 @pytest.fixture(scope="module")
 def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
     # LanceDB starts a thread on import, which a fork loses: its children import it themselves.
-    modules = ["vecveil.cli.forgetting", "vecveil.stores.forgetting", "tqdm", "sqlite_vec"]
+    modules = ["vecveil.cli.forget", "vecveil.stores.forgetting", "tqdm", "sqlite_vec"]
     if MOMENTS >= 10:
         modules += [f"vecveil.stores.{name}" for name in ("chroma", "sqlite_vec", "pgvector")]
         modules += ["pysqlite3", "qdrant_client", "pymilvus"]

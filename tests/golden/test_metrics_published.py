@@ -13,7 +13,7 @@ from ir_measures import nDCG
 from scipy import stats
 from sklearn.metrics import f1_score, roc_auc_score
 
-from vecveil.auditing.metrics.reconstruction import (
+from vecveil.auditing.metrics.text_similarity import (
     bleu_of_statistics,
     bleu_statistics,
     corpus_bleu,

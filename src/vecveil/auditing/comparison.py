@@ -68,9 +68,9 @@ from vecveil.privacy.concepts.matching import words as words_of
 from vecveil.privacy.concepts.pairs import build_matches, within_window
 from vecveil.privacy.protector import Protector
 from vecveil.privacy.protector.data import MIN_PAIRS, Data, equal_vectors, sample
+from vecveil.privacy.protector.fit_options import FitOptions
 from vecveil.privacy.protector.fitting import PairTexts, fit_data
-from vecveil.privacy.protector.options import FitOptions
-from vecveil.privacy.sensitivity.subspace import near_duplicate_groups
+from vecveil.privacy.sensitivity.concept_subspace import near_duplicate_groups
 from vecveil.privacy.utility.estimates import Estimate
 from vecveil.privacy.utility.sealed_search import check_query_noise
 from vecveil.privacy.utility.tasks import Sides

@@ -390,9 +390,9 @@ def reconstruction_jobs(case: Case, sides: Sequence[Side]) -> Plan:
     if case.options.tier == "quick" and not any(map(case.options.names, ("reconstruction", *RECONSTRUCTIONS))):
         return skip("reconstruction", RECONSTRUCTIONS, QUICK)
     # Imported here: the decoders need PyTorch, and the quick tier never uses them.
-    from vecveil.auditing import reconstruction
+    from vecveil.auditing import full_tier
 
-    return reconstruction.jobs(case, sides)
+    return full_tier.jobs(case, sides)
 
 
 # -- averaging

@@ -192,7 +192,7 @@ def command(input: Path | None, out: Path, force: bool, verbose: bool, as_json: 
     with writing(out):
         protector.save(out)
     if work is not None:
-        from vecveil.privacy.textcrafter.training import forget_checkpoint  # torch
+        from vecveil.privacy.textcrafter.policy_training import forget_checkpoint  # torch
 
         forget_checkpoint(work)
     seconds, search = time.perf_counter() - started, protector.report["seconds"]

@@ -41,7 +41,7 @@ from vecveil.auditing.attacks.candidates import (
     MembershipAttack,
 )
 from vecveil.auditing.attacks.ladder import LadderResult, ladder_attacks, register_attack, token_inference_ladder
-from vecveil.auditing.attacks.networks import MLCAttack, MLPAttack, NetworkAttack
+from vecveil.auditing.attacks.perceptrons import MLCAttack, MLPAttack, NetworkAttack
 from vecveil.auditing.attacks.probes import KernelProbe, LinearProbe, MLPProbe, ProbeAttack
 from vecveil.auditing.attacks.release_model import Denoiser, fit_denoiser
 from vecveil.auditing.attacks.token_inference import (

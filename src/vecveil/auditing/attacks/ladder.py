@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack
 
 from vecveil.auditing.attacks.attack import Attack, AttackResult, FurtherVectors, LabelledVectors
-from vecveil.auditing.attacks.networks import MLCAttack, MLPAttack, NetworkAttack
+from vecveil.auditing.attacks.perceptrons import MLCAttack, MLPAttack, NetworkAttack
 from vecveil.auditing.attacks.token_inference import (
     BayesPosteriorAttack,
     EnsembleAttack,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.auditing.attacks.attack import Attack, AttackFinding, Knowledge, LabelledVectors, Session, split_groups
-from vecveil.auditing.attacks.networks import TUNED, Perceptron, ScheduleOptions, fit_perceptron
+from vecveil.auditing.attacks.perceptrons import TUNED, Perceptron, ScheduleOptions, fit_perceptron
 from vecveil.auditing.attacks.token_inference import KernelAttack, KernelModel, fit_linear
 from vecveil.auditing.metrics.leakage import advantage, tpr_at_fpr
 from vecveil.errors import InvalidInputError

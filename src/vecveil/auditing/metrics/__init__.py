@@ -1,7 +1,7 @@
 """Metrics of leakage (`leakage`, and `reconstruction` of texts) and of utility, each with an interval (`estimates`)."""
 
 from vecveil.auditing.metrics.leakage import candidate_matching, candidate_matching_of_ranks
-from vecveil.auditing.metrics.reconstruction import reconstruction_leakage, text_similarity
+from vecveil.auditing.metrics.text_similarity import reconstruction_leakage, text_similarity
 from vecveil.privacy.utility.estimates import Estimate, trade_off_rate
 from vecveil.privacy.utility.sealed_search import SealedSearchTask
 from vecveil.privacy.utility.tasks import (

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from vecveil.cli import options as shared
-from vecveil.cli.demo.job import DEMO_TARGET_UTILITY, OwnTexts, run_demo
+from vecveil.cli.demo.demonstration import DEMO_TARGET_UTILITY, OwnTexts, run_demo
 from vecveil.cli.output import as_typed, block, data_json, note, writing
 from vecveil.cli.tables import TableOptions, load_encoder_named
 from vecveil.texts.encoders import TextEncoder

@@ -14,7 +14,7 @@ from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.privacy.concepts.concept import checked_labels
 from vecveil.privacy.concepts.pairs import LEAST_TEXTS, SPLIT, WordMarks
 from vecveil.privacy.mechanisms import Before
-from vecveil.privacy.sensitivity.subspace import Moments
+from vecveil.privacy.sensitivity.concept_subspace import Moments
 from vecveil.types import Embeddings, Groups, TokenLabels
 from vecveil.validation import check_embeddings, check_groups, connected_groups, number_groups
 

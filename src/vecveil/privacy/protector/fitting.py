@@ -22,6 +22,7 @@ from vecveil.privacy.concepts.concept import check_concept, checked_labels
 from vecveil.privacy.concepts.pairs import LISTED_TEXTS, WordMarks, mark_words, within_window
 from vecveil.privacy.mechanisms import OPEN_RANGE, Mechanism, Step
 from vecveil.privacy.protector.data import MIN_PAIRS, Data, joined_groups, sample
+from vecveil.privacy.protector.fit_options import DEFAULTS, FitOptions, Utility, require_no_pairs
 from vecveil.privacy.protector.method import Aim, Candidate, Method, Scale, calibrate, noise_of_advantage, options_of
 from vecveil.privacy.protector.methods import METHODS, TEXT_METHODS
 from vecveil.privacy.protector.methods.subspace import leak_of_releases
@@ -33,11 +34,10 @@ from vecveil.privacy.protector.methods.text_level import (
     TextStage,
     utility_of_rows,
 )
-from vecveil.privacy.protector.options import DEFAULTS, FitOptions, Utility, require_no_pairs
 from vecveil.privacy.protector.protector import Protector
 from vecveil.privacy.protector.serialisation import FitSettings
+from vecveil.privacy.sensitivity.concept_subspace import near_duplicate_groups
 from vecveil.privacy.sensitivity.shapes import NoiseShape
-from vecveil.privacy.sensitivity.subspace import near_duplicate_groups
 from vecveil.privacy.textcrafter import contains_pii
 from vecveil.privacy.utility.sealed_search import SealedSearchTask
 from vecveil.privacy.utility.tasks import NeighbourTask, SimilarityTask, UtilityTask

@@ -10,9 +10,9 @@ from vecveil.privacy.sensitivity.closed_forms import (
     low_rank_concept_shape,
     optimal_shape,
 )
+from vecveil.privacy.sensitivity.concept_subspace import ConceptDirections, Moments, concept_directions, subspace_map
 from vecveil.privacy.sensitivity.hard_concrete import HardConcreteMask, MaskOptions, fit_hard_concrete_mask
 from vecveil.privacy.sensitivity.shapes import LinearMap, NoiseShape
-from vecveil.privacy.sensitivity.subspace import ConceptDirections, Moments, concept_directions, subspace_map
 
 __all__ = [
     "ConceptDirections",

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import InvalidInputError
+from vecveil.privacy.sensitivity.concept_subspace import RIDGE, Moments, matrix_root
 from vecveil.privacy.sensitivity.shapes import NoiseShape
-from vecveil.privacy.sensitivity.subspace import RIDGE, Moments, matrix_root
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_count, check_embeddings, check_numbers, check_positive
 

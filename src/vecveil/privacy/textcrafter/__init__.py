@@ -13,12 +13,12 @@ from vecveil.privacy.textcrafter.pii_classifier import (
     fit_pii_classifier,
     pii_detector,
 )
+from vecveil.privacy.textcrafter.policy_settings import PolicySettings
 from vecveil.privacy.textcrafter.reward import nearest, plain_centroids
-from vecveil.privacy.textcrafter.settings import PolicySettings
 
 if TYPE_CHECKING:
     from vecveil.privacy.textcrafter.policy_gradient import EpochMeasures, LearningCurves
-    from vecveil.privacy.textcrafter.training import TrainedPolicy, train_policy
+    from vecveil.privacy.textcrafter.policy_training import TrainedPolicy, train_policy
 
 __all__ = [
     "EpochMeasures",
@@ -38,7 +38,7 @@ __all__ = [
 # Loaded on first use: a fit of any other method needs no msgspec, which writes the learning curves.
 _LAZY = {
     **dict.fromkeys(("EpochMeasures", "LearningCurves"), "policy_gradient"),
-    **dict.fromkeys(("TrainedPolicy", "train_policy"), "training"),
+    **dict.fromkeys(("TrainedPolicy", "train_policy"), "policy_training"),
 }
 
 

@@ -17,8 +17,8 @@ from msgspec import Meta
 from vecveil.errors import InvalidInputError, optional_import
 from vecveil.privacy.mechanisms.textcrafter import REDRAWS, PolicyWeights, degenerate_below
 from vecveil.privacy.textcrafter.pii_classifier import PiiClassifier
+from vecveil.privacy.textcrafter.policy_settings import PolicySettings
 from vecveil.privacy.textcrafter.reward import Reward, RewardTerms, target_centroids
-from vecveil.privacy.textcrafter.settings import PolicySettings
 from vecveil.runtime import Batches, resolve_device
 from vecveil.schema import Conflict, Count, Finite, Record
 from vecveil.types import Embeddings

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from vecveil.errors import InvalidInputError, optional_import
 from vecveil.privacy.textcrafter.pii_classifier import PiiClassifier
-from vecveil.privacy.textcrafter.settings import PolicySettings
+from vecveil.privacy.textcrafter.policy_settings import PolicySettings
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_seed
 

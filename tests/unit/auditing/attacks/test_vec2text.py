@@ -12,7 +12,7 @@ from harness.errors import raises
 from vecveil.auditing.attacks.attack import TextVectors
 from vecveil.auditing.attacks.reconstruction import vec2text
 from vecveil.auditing.attacks.reconstruction.vec2text import PRESETS, Preset, Vec2TextAttack, Vec2TextState
-from vecveil.auditing.metrics.reconstruction import token_f1
+from vecveil.auditing.metrics.text_similarity import token_f1
 from vecveil.privacy.training import TrainingRecipe
 
 pytest.importorskip("transformers")

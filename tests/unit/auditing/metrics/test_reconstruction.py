@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from harness.errors import raises
-from vecveil.auditing.metrics.reconstruction import reconstruction_leakage
+from vecveil.auditing.metrics.text_similarity import reconstruction_leakage
 from vecveil.privacy.utility.tasks import embedding_cosine
 
 

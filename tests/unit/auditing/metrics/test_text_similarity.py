@@ -7,7 +7,7 @@ import sacrebleu
 
 from harness.errors import raises
 from vecveil import metrics
-from vecveil.auditing.metrics.reconstruction import (
+from vecveil.auditing.metrics.text_similarity import (
     bleu_interval,
     bleu_of_statistics,
     bleu_statistics,

@@ -14,7 +14,7 @@ from harness.token_data import token_data
 from vecveil.auditing.metrics import ClassificationTask
 from vecveil.privacy.protector import METHODS, Protector
 from vecveil.privacy.protector.methods.subspace import _parts
-from vecveil.privacy.sensitivity.subspace import near_duplicate_groups, share_recovered, standard_error
+from vecveil.privacy.sensitivity.concept_subspace import near_duplicate_groups, share_recovered, standard_error
 
 DATA = token_data(100, 12)
 FIXED = {"rank": 2, "kept": 6, "flattening": 0.2, "pairs": True}

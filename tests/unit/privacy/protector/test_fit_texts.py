@@ -14,7 +14,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from vecveil.privacy.protector.fitting import PairTexts
-from vecveil.privacy.sensitivity.subspace import cross_covariance
+from vecveil.privacy.sensitivity.concept_subspace import cross_covariance
 
 LABELLED = [vecveil.Concept.from_labels("topic", ["sad", None] * 20), vecveil.Concept("topic", labels_column="topic")]
 
@@ -42,7 +42,7 @@ def test_the_name_of_a_concept_is_no_concept(fitted: Any) -> None:
 
 
 def test_the_demo_refuses_it_as_well(tmp_path: Path) -> None:
-    from vecveil.cli.demo.job import OwnTexts, run_demo
+    from vecveil.cli.demo.demonstration import OwnTexts, run_demo
 
     (tmp_path / "c.yaml").write_text("name: topic\nlabels_column: topic\n")
     (tmp_path / "t.csv").write_text("text,topic\n" + "a text,sad\n" * 30)

@@ -14,7 +14,7 @@ import vecveil
 from harness.errors import raises
 from vecveil.privacy.protector.data import Data
 from vecveil.privacy.protector.fitting import refit
-from vecveil.privacy.sensitivity.subspace import Moments, concept_directions, cross_covariance
+from vecveil.privacy.sensitivity.concept_subspace import Moments, concept_directions, cross_covariance
 
 N, DIMENSION = 300, 16
 RNG = np.random.default_rng(0)

@@ -24,7 +24,7 @@ from vecveil.privacy.protector.methods.subspace import (
     gentle_settings,
     second_settings,
 )
-from vecveil.privacy.sensitivity.subspace import near_duplicate_groups
+from vecveil.privacy.sensitivity.concept_subspace import near_duplicate_groups
 
 
 def row(

@@ -88,12 +88,12 @@ def test_the_same_seed_gives_the_same_protector_and_another_another() -> None:
 
 
 def test_an_interrupted_fit_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vecveil.privacy.textcrafter import training
+    from vecveil.privacy.textcrafter import policy_training
 
     class Stopped(KeyboardInterrupt):
         pass
 
-    real = training.StateFile.save
+    real = policy_training.StateFile.save
     calls: list[int] = []
 
     def stop_after_one(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -104,7 +104,7 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint(tmp_path: Path, monkeypa
         return saved
 
     with monkeypatch.context() as patch:
-        patch.setattr(training.StateFile, "save", stop_after_one)
+        patch.setattr(policy_training.StateFile, "save", stop_after_one)
         with pytest.raises(Stopped):
             fit(checkpoint=tmp_path / "work", epochs=4)
     assert fit(checkpoint=tmp_path / "work", epochs=4).fingerprint == fit(epochs=4).fingerprint
@@ -251,7 +251,7 @@ def test_a_protector_with_a_foreign_array_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("training", "policy_gradient"):
+    for name in ("policy_training", "policy_gradient"):
         monkeypatch.delitem(sys.modules, f"vecveil.privacy.textcrafter.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match="vecveil"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.token_data import token_data
-from vecveil.privacy.sensitivity.subspace import (
+from vecveil.privacy.sensitivity.concept_subspace import (
     PENALTIES,
     kernel_ridge_left_out,
     kernel_ridge_path,

@@ -9,7 +9,13 @@ from scipy import sparse
 from harness.errors import raises
 from harness.token_data import token_data
 from vecveil.privacy.sensitivity import Moments, concept_covariance_shape, concept_directions, subspace_map
-from vecveil.privacy.sensitivity.subspace import RIDGE, between_label_covariance, covariance, matrix_root, shrinkage
+from vecveil.privacy.sensitivity.concept_subspace import (
+    RIDGE,
+    between_label_covariance,
+    covariance,
+    matrix_root,
+    shrinkage,
+)
 
 DATA = token_data(120, 10, dtype=float)
 

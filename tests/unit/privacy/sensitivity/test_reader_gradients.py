@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from vecveil.privacy.sensitivity import Moments, concept_directions, subspace, subspace_map
-from vecveil.privacy.sensitivity.subspace import (
+from vecveil.privacy.sensitivity import Moments, concept_directions, concept_subspace, subspace_map
+from vecveil.privacy.sensitivity.concept_subspace import (
     PENALTY,
     SHARPNESS,
     ConceptDirections,
@@ -51,7 +51,7 @@ def directions(X: Array, L: Array) -> ConceptDirections:
 
 
 def test_the_moment_is_that_of_the_readers_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subspace, "GRADIENT_ROWS", 20)
+    monkeypatch.setattr(concept_subspace, "GRADIENT_ROWS", 20)
     X, L = ring(60, 0)
     answer, step = reader(X.astype(float), L), 1e-5
     total = np.zeros((12, 12))
@@ -61,7 +61,7 @@ def test_the_moment_is_that_of_the_readers_finite_differences(monkeypatch: pytes
     found = gradient_moment(X, L)
     np.testing.assert_allclose(found, total, atol=2e-3 * np.trace(total))
     # Fewer components lose the weakest of the labels' combinations, and add nothing.
-    monkeypatch.setattr(subspace, "COMPONENTS", 1)
+    monkeypatch.setattr(concept_subspace, "COMPONENTS", 1)
     assert 0 < np.trace(gradient_moment(X, L)) < np.trace(found)
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from harness.errors import raises
 from vecveil.privacy.mechanisms.textcrafter import BRANCHES, branch_shapes
 from vecveil.privacy.textcrafter.policy_gradient import ProtectPolicy
-from vecveil.privacy.textcrafter.settings import PolicySettings
+from vecveil.privacy.textcrafter.policy_settings import PolicySettings
 
 N = 24
 SETTINGS = PolicySettings(radius=1.0, initial_log_sigma=-0.5)

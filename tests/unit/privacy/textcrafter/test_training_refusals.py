@@ -53,10 +53,10 @@ def test_vectors_that_are_refused(X: Any, code: str, param: str, words: list[str
 
 def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "vecveil.privacy.textcrafter.policy_gradient", raising=False)
-    monkeypatch.delitem(sys.modules, "vecveil.privacy.textcrafter.training", raising=False)
+    monkeypatch.delitem(sys.modules, "vecveil.privacy.textcrafter.policy_training", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'vecveil\[textcrafter\]'"):
-        importlib.import_module("vecveil.privacy.textcrafter.training")
+        importlib.import_module("vecveil.privacy.textcrafter.policy_training")
 
 
 def test_norms_within_the_tolerance_are_taken() -> None:

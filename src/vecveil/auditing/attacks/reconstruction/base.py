@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.auditing.attacks.attack import Attack, AttackFinding, Knowledge, Session, TextVectors
-from vecveil.auditing.metrics.reconstruction import reconstruction_leakage, text_similarity, token_f1
+from vecveil.auditing.metrics.text_similarity import reconstruction_leakage, text_similarity, token_f1
 from vecveil.errors import InvalidInputError, optional_import
 from vecveil.io import write_bytes
 from vecveil.privacy.training import Batch

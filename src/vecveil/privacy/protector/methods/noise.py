@@ -27,8 +27,8 @@ from vecveil.privacy.sensitivity.closed_forms import (
     label_shape,
     low_rank_concept_shape,
 )
+from vecveil.privacy.sensitivity.concept_subspace import Moments
 from vecveil.privacy.sensitivity.shapes import LinearMap, NoiseShape
-from vecveil.privacy.sensitivity.subspace import Moments
 from vecveil.validation import check_count, check_positive
 
 LAPLACE = Method("laplace", "isotropic Laplace noise", isotropic)

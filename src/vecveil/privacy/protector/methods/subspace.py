@@ -2,8 +2,8 @@
 
 The method searches open settings on the user's own texts. An erasure hides more in the texts of its fit than in
 others, so the search measures settings across two folds: it fits the map on one fold, and a kernel attacker
-(`vecveil.privacy.sensitivity.subspace`) learns and is judged on releases of the other. The noise of a setting is the
-largest at which the map of all texts reaches the target utility. No group of near-duplicates spans two folds.
+(`vecveil.privacy.sensitivity.concept_subspace`) learns and is judged on releases of the other. The noise of a setting
+is the largest at which the map of all texts reaches the target utility. No group of near-duplicates spans two folds.
 
 A list is never complete. So the maps of the folds treat a quarter of the concept's words as unlisted, while the
 attacker looks for all words. Settings are equal if their leakage is within one standard error of the least. Among equal
@@ -33,8 +33,7 @@ from vecveil.privacy.protector.method import (
     largest_noise,
     refuse_target,
 )
-from vecveil.privacy.sensitivity.shapes import LinearMap, NoiseShape
-from vecveil.privacy.sensitivity.subspace import (
+from vecveil.privacy.sensitivity.concept_subspace import (
     ConceptDirections,
     Moments,
     concept_directions,
@@ -50,6 +49,7 @@ from vecveil.privacy.sensitivity.subspace import (
     subspace_map,
     transplanted_moments,
 )
+from vecveil.privacy.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.privacy.utility.tasks import NeighbourTask, UtilityRelease
 from vecveil.runtime import progress
 from vecveil.types import Embeddings, Groups, TokenLabels
@@ -114,7 +114,7 @@ class SubspaceOptions:
 
     Attributes:
         rank, kept, flattening, pairs, gradients: as in `SubspaceSetting`.
-        transplants: fit on transplanted texts too, see `vecveil.privacy.sensitivity.subspace`.
+        transplants: fit on transplanted texts too, see `vecveil.privacy.sensitivity.concept_subspace`.
         preserve: classes of a task, None where unknown: one for each text of `fit`; of `fit_pairs` one for each
             positive, or for each positive and then each background row. Nothing that correlates with them is erased,
             so a classifier of them keeps its accuracy. What the classes reveal of the concept stays readable.

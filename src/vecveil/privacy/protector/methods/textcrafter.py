@@ -12,8 +12,8 @@ from vecveil.privacy.mechanisms.textcrafter import TextCrafter, check_unit_rows
 from vecveil.privacy.protector.data import Data
 from vecveil.privacy.protector.method import Aim, Candidate, Method, NoiseFamily, Scale
 from vecveil.privacy.protector.methods.subspace import directions_of
+from vecveil.privacy.sensitivity.concept_subspace import subspace_map
 from vecveil.privacy.sensitivity.shapes import LinearMap, NoiseShape
-from vecveil.privacy.sensitivity.subspace import subspace_map
 from vecveil.privacy.textcrafter import PolicySettings, fit_pii_classifier, plain_centroids
 from vecveil.types import Embeddings, Groups, Matrix
 from vecveil.validation import check_count, check_embeddings
@@ -91,7 +91,7 @@ def textcrafter_candidate(data: Data, options: TextCrafterOptions, aim: Aim) -> 
     X = np.concatenate([positive, plain])
     rng = np.random.default_rng(aim.seed)
     X = np.ascontiguousarray(X[np.sort(rng.permutation(len(X))[:TRAINING_ROWS])])
-    from vecveil.privacy.textcrafter.training import train_policy  # needs msgspec and torch
+    from vecveil.privacy.textcrafter.policy_training import train_policy  # needs msgspec and torch
 
     trained = train_policy(
         X,

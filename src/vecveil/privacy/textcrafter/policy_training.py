@@ -18,7 +18,7 @@ from vecveil.io import StateFile, expanded
 from vecveil.privacy.mechanisms.textcrafter import PolicyWeights, check_unit_rows
 from vecveil.privacy.textcrafter.pii_classifier import PiiClassifier
 from vecveil.privacy.textcrafter.policy_gradient import LearningCurves, NotFinite, PolicyGradient, group_numbers
-from vecveil.privacy.textcrafter.settings import PolicySettings
+from vecveil.privacy.textcrafter.policy_settings import PolicySettings
 from vecveil.runtime import one_thread, progress
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings, check_seed
