@@ -1,4 +1,4 @@
-"""Perceptrons on vectors: shape, training and scoring."""
+"""Train perceptrons on vectors, and score with them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Schedule:
         input_noise: Standard deviation of noise added to the inputs.
         weight_decay: Decoupled weight decay.
         residual: Add every hidden layer after the first to its normalised input, with GELU in place of ReLU.
-        device: ``"auto"`` takes CUDA where there is one, else the CPU.
+        device: ``"auto"`` takes CUDA if available, else the CPU.
     """
 
     hidden: tuple[int, ...]
@@ -143,7 +143,7 @@ def train_network(
             x = x + schedule.input_noise * torch.randn(x.shape, generator=drawing, device=device)
         return cross_entropy(module(x), part["labels"]) * len(x), len(x)
 
-    # On one thread: several would add in a varying order, and batches are small.
+    # One thread: several would sum in a varying order, and batches are small.
     with one_thread():
         fit = fit_model(
             network.module,
@@ -162,10 +162,7 @@ def _perceptron(
 ) -> Any:
     """Return the module, initialised as torch initialises linear layers but from ``generator``.
 
-    Args:
-        sizes: Inputs, units of each hidden layer, outputs.
-        generator: None leaves the weights unset: a saved network's replace them.
-        drawing: Generator of the dropped units, on the device of the training.
+    None leaves the weights unset. ``drawing`` is the generator of dropout, on the training device.
     """
 
     class Dropout(torch.nn.Module):  # type: ignore[misc]

@@ -1,14 +1,14 @@
 """A ledger of releases: count how often each item was released, and cap it.
 
-Repeated protection of one text averages its noise out, so the number of releases is part of the guarantee. A
+Averaging repeated releases of one text removes its noise, so the number of releases is part of the guarantee. A
 `Ledger` is an append-only file that counts them. It stores salted hashes in place of ids: HMAC-SHA256 under a random
-salt in the same file. A reader of the file can test guesses of ids; a reader of an export cannot. Several processes
-and threads may record at once; a crash keeps all earlier records.
+salt in the same file. A reader of the file can test guesses of ids; a reader of an export cannot. Several processes and
+threads may record at once; a crash keeps all earlier records.
 
 A connection to its SQLite file lives for one transaction. SQLite's locks belong to the process, and a child that
-inherits an open connection can break the parent's file; so all transactions of a process run under one lock, which a
-fork waits for. The rollback journal with ``synchronous = EXTRA`` makes a commit durable before it returns and leaves a
-single file.
+inherits an open connection can break the parent's file; so one lock serialises all transactions of a process, and a
+fork waits for it. The rollback journal with ``synchronous = EXTRA`` makes a commit durable before it returns and leaves
+a single file.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class ProtectorReleases:
     Attributes:
         releases: number of releases; a repeatable one counts once.
         most_releases: largest number of releases of one item.
-        most_epsilon: largest sum of ε over one item's releases (basic composition), per unit of the
-            protector's metric; None if a release had no formal ε.
+        most_epsilon: largest sum of ε over one item's releases (basic composition), per unit of the protector's metric;
+            None if a release had no formal ε.
     """
 
     protector: str
@@ -85,7 +85,7 @@ class LedgerSummary:
 
     Attributes:
         most_releases: largest number of releases of one item.
-        cap: largest permitted number of releases of an item; None for no cap.
+        cap: maximum number of releases of an item; None for no cap.
         histogram: number of releases → number of items.
     """
 
@@ -97,7 +97,6 @@ class LedgerSummary:
     protectors: tuple[ProtectorReleases, ...]
 
     def to_record(self) -> dict[str, Any]:
-        """Return the summary as JSON-ready values."""
         return {
             **asdict(self),
             "histogram": {str(count): items for count, items in self.histogram.items()},
@@ -111,8 +110,8 @@ class LedgerRepair:
 
     Attributes:
         releases: releases in the new ledger.
-        lost: rows that were there and do not verify. Rows that left no trace are not among them.
-        cap: cap of the new ledger; it may be a former, smaller one.
+        lost: rows that do not verify; rows without any trace are not counted.
+        cap: cap of the new ledger; it may be an earlier, smaller one.
         cap_lost: a stored cap did not verify.
     """
 
@@ -123,19 +122,19 @@ class LedgerRepair:
 
 
 class Ledger:
-    """Count releases per item in an append-only file and refuse releases beyond a cap.
+    """Counts releases per item in an append-only file and refuses releases beyond a cap.
 
-    Ids are str, int or bytes; ``"7"``, ``7`` and ``b"7"`` are three items. Checksums show accidents and
-    careless changes, not a deliberate rewriting of the file. A file that is no intact ledger raises `LedgerError`:
-    opening it checks every row, some seconds for a million.
+    Ids are str, int or bytes; ``"7"``, ``7`` and ``b"7"`` are three items. Checksums detect accidents and careless
+    changes, not a deliberate rewriting of the file. Opening checks every row, in some seconds per million, and raises
+    `LedgerError` for anything but an intact ledger.
 
-    No connection outlives a call, so a ledger may be used after a fork, by threads, and sent to
-    other processes. A process that records must not open the file by other means.
+    No connection outlives a call, so a ledger may be used after a fork, by threads, and sent to other processes. A
+    process that records must not open the file by other means.
 
     Args:
         path: created, readable by its owner only, if it does not exist.
-        cap: largest permitted number of releases of an item. A new ledger stores it; for an existing
-            one a smaller cap binds this object alone and a larger one raises.
+        cap: maximum number of releases of an item. A new ledger stores it; for an existing one a smaller cap binds this
+            object alone and a larger one raises.
         raise_cap: store a larger cap. Every further release of an item weakens its protection.
         create: False raises if the file does not exist.
     """
@@ -195,9 +194,8 @@ class Ledger:
             ids: one for each release; an id that occurs twice is released twice.
             protector: fingerprint of the protector.
             epsilon: ε of one release, per unit of the protector's metric; None without a formal guarantee.
-            releases: one tag for each id, which identifies *repeatable* (keyed) releases: the same item,
-                protector and tag again is the same output and costs nothing. None for fresh noise, which
-                always costs.
+            releases: one tag for each id, which identifies *repeatable* (keyed) releases: the same item, protector and
+                tag again is the same output and costs nothing. None for fresh noise, which always costs.
 
         Raises:
             LedgerCapError: items would exceed the cap; nothing was recorded.
@@ -249,8 +247,7 @@ class Ledger:
     def spent(self, item: str | int | bytes, *, protector: str | None = None) -> float:
         """Return the ε that an item has spent, in total or by one protector: the sum over its releases.
 
-        Each ε counts per unit of its protector's metric: a sum over protectors is a loss only if they
-        share the metric. Infinite if a release has no formal guarantee.
+        A sum over protectors is a loss only if they share the metric. Infinite if a release has no formal guarantee.
         """
         query = "SELECT epsilon FROM events WHERE item = ? AND ifnull(?, protector) = protector"
         key = _hashed_item(self._salt, item, "Ledger.spent", 0)
@@ -259,7 +256,6 @@ class Ledger:
         return math.inf if None in spent else math.fsum(spent)
 
     def summary(self) -> LedgerSummary:
-        """Return the ledger's totals."""
         with self._transaction() as opened:
             histogram = dict(opened.execute(_HISTOGRAM))
             protectors = tuple(
@@ -278,8 +274,8 @@ class Ledger:
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write one line per release to a .csv or .jsonl file, atomically.
 
-        The columns are the row's number, the item's hashed id, the protector's fingerprint, ε, the
-        hashed tag of a repeatable release, and the row's checksum; None is an empty field.
+        The columns are the row's number, the item's hashed id, the protector's fingerprint, ε, the hashed tag of a
+        repeatable release, and the row's checksum; None is an empty field.
         """
         target = expanded(path)
         if target.exists() and target.samefile(self._path):
@@ -309,7 +305,7 @@ class Ledger:
     def verify(self) -> None:
         """Check the file and the checksum of every row; raise `LedgerError` with the first bad row's number.
 
-        The checksums show changed, inserted and removed rows, but not rows cut off at the end.
+        The checksums detect changed, inserted and removed rows, but not rows cut off at the end.
         """
         with self._transaction() as opened:
             for noun, query, checksum in (("cap", _CAPS, cap_checksum), ("row", _EVENTS, event_checksum)):
@@ -366,7 +362,7 @@ class Ledger:
         with transaction(self._path, write=write) as opened:
             salts = [salt for (salt,) in opened.execute("SELECT salt FROM ledger")]
             query = "SELECT row, checksum FROM events WHERE row = ?"
-            # The salt identifies the ledger, the last row its age: a replaced or restored file forgets releases.
+            # The salt identifies the ledger, the last row its age: a replaced or restored file would forget releases.
             same = len(salts) == 1 and isinstance(salts[0], bytes) and self._salt in (b"", salts[0])
             if not same or (self._last[0] and opened.execute(query, self._last[:1]).fetchone() != self._last):
                 raise LedgerError(
@@ -444,7 +440,7 @@ def _append_cap(opened: sqlite3.Connection, salt: bytes, cap: int) -> None:
 def _without_repetitions(
     opened: sqlite3.Connection, batch: Iterable[tuple[bytes, bytes | None]], protector: str
 ) -> list[tuple[bytes, bytes | None]]:
-    # A tag may repeat within one batch too: `met` contains those that the file does not yet.
+    # A tag may repeat within one batch: `met` contains tags that the file does not have yet.
     query = "SELECT 1 FROM events WHERE item = ? AND protector = ? AND release = ?"
     fresh: list[tuple[bytes, bytes | None]] = []
     met: set[tuple[bytes, bytes]] = set()
@@ -483,7 +479,7 @@ def _checked_rows(
 
 
 def _readable_rows(opened: sqlite3.Connection, query: str) -> tuple[list[tuple[Any, ...]], int]:
-    """Return the rows that can be read in their order, and how many between them cannot."""
+    """Return the rows that can be read, in order, and the number of unreadable rows between them."""
     rows: list[tuple[Any, ...]] = []
     behind: list[tuple[Any, ...]] = []
     try:
@@ -533,7 +529,7 @@ APPLICATION = 0x7663766C
 """SQLite's application id, which marks the file as a ledger of vecveil: "vcvl"."""
 SCHEMA_VERSION = 1
 BUSY_SECONDS = 60.0
-"""Longest wait of a transaction for other processes' transactions."""
+"""Longest wait for other processes' transactions."""
 
 _SCHEMA = """
 CREATE TABLE ledger (salt BLOB NOT NULL CHECK (length(salt) = 32));
@@ -575,11 +571,11 @@ if hasattr(os, "register_at_fork"):
 def create_file(
     path: Path, *, cap: int | None, salt: bytes | None = None, events: Sequence[tuple[Any, ...]] = ()
 ) -> None:
-    """Make a ledger at ``path``, readable by its owner alone, unless a file exists.
+    """Create a ledger at ``path``, readable by its owner alone, unless a file exists.
 
-    A repaired ledger keeps its ``salt`` and its ``events`` (item, protector, ε, release), which get new numbers.
-    The file is written in the target's folder and linked to it: of several processes one makes the ledger, and
-    no reader sees half of it. An existing file stays: a ledger truncated to nothing must not begin anew.
+    A repaired ledger keeps its ``salt`` and its ``events`` (item, protector, ε, release), renumbered. The file is
+    written beside the target and linked to it: of several processes one makes the ledger, and no reader sees half of
+    it. An existing file stays: a ledger truncated to nothing must not start anew.
     """
     with _LOCK, _system_explained(path), _explained(path):
         if path.exists():
@@ -616,7 +612,7 @@ def insert_events(opened: sqlite3.Connection, salt: bytes, first: int, events: I
 
 @contextlib.contextmanager
 def _one_thread(path: Path) -> Iterator[None]:
-    # Each thread before this one may wait for another process: their waits must not add up.
+    # Earlier threads may each wait for another process: their waits must not add up.
     if not _LOCK.acquire(timeout=BUSY_SECONDS):
         raise _refusal(path, f"{_REASONS[sqlite3.SQLITE_BUSY]} Nothing was recorded.")
     try:

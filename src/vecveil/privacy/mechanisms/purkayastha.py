@@ -122,8 +122,8 @@ class Purkayastha(Mechanism):
     """A random point y of the unit sphere with density ∝ exp(−ε·angle(x, y)); rows are normalised first.
 
     Guarantee:
-        ε·angle(x, x') metric-LDP, angles in radians (Weggenmann & Kerschbaum 2021). The norms of the rows
-        have no influence on a release.
+        ε·angle(x, x') metric-LDP, angles in radians (Weggenmann & Kerschbaum 2021). The norms of the rows do not
+        influence a release.
     Cost:
         n normal draws and about 1.5 gamma draws per vector.
 

@@ -1,8 +1,7 @@
 """Preprocessing before the noise, which defines the metric, and postprocessing after it, which costs no privacy.
 
-Before: none, normalise or clip. Normalising and clipping bound the distance between any two inputs, which turns
-metric privacy into local privacy. After: normalise, truncate, project, float16, int8, binary; anything computed
-from a release alone keeps its guarantee.
+Normalising and clipping bound the distance between any two inputs, which turns metric privacy into local privacy.
+Anything computed from a release alone keeps its guarantee.
 """
 
 from __future__ import annotations
@@ -110,12 +109,12 @@ def unit_rows(X: Embeddings) -> tuple[Embeddings, Vector]:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step after the noise. Values keep the dtype of the input, also at lower precision.
+    """One step after the noise. Values keep the dtype of the input, even at lower precision.
 
     Attributes:
         kind: ``normalise``; ``truncate`` to the first ``value`` coordinates; ``project`` by ``matrix``; ``float16``
-            (rounded to half precision); ``int8`` (integers from −127 to 127, with ``value`` mapped to 127);
-            ``binary`` (−1 or 1).
+            (rounded to half precision); ``int8`` (integers from −127 to 127, with ``value`` mapped to 127); ``binary``
+            (−1 or 1).
         value: of truncate and int8.
         matrix: (m, d) of project.
     """
