@@ -47,7 +47,7 @@ _CAPS = "SELECT row, checksum, cap FROM caps ORDER BY row"
 _EVENTS = "SELECT row, checksum, item, protector, epsilon, release FROM events ORDER BY row"
 _COLUMNS = ("row", "item", "protector", "epsilon", "release", "checksum")
 
-# Aggregates in SQL: a ledger of millions of events never enters Python's memory.
+# Aggregate in SQL: a ledger may have millions of events.
 _HISTOGRAM = """
 SELECT releases, count(*) FROM (SELECT count(*) AS releases FROM events GROUP BY item)
 GROUP BY releases ORDER BY releases

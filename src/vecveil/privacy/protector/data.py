@@ -22,9 +22,9 @@ from vecveil.validation import check_embeddings, check_groups, number_groups
 
 MIN_PAIRS = LEAST_TEXTS
 MIN_CLASS = 10
-"""Fewest rows of a label."""
+"""Minimum number of rows per label."""
 EQUAL_PAIR = 1e-5
-"""Largest distance of equal vectors, as a share of their norm."""
+"""Maximum distance of equal vectors, as a share of their norm."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,9 +37,9 @@ class Data:
         token_labels: (N, V) 0/1, or None.
         background: (K, n) of ordinary texts, or None.
         groups: (N,) ids of rows that belong together, or None.
-        words: marks of the words in the texts of the positives and, after them, of the background; None without texts.
+        words: word marks of the positives and, after them, of the background; None without texts.
         rewritten: True for vectors of rewritten texts.
-        originals: the vectors of the original texts, for a utility that is measured on them.
+        originals: vectors of the original texts, for a utility that is measured on them.
     """
 
     positive: Embeddings
@@ -116,13 +116,13 @@ class Data:
         )
 
     def with_moments(self, moments: Moments) -> Data:
-        """Return the same data with moments that the arrays alone do not give."""
+        """Return the same data with ``moments``, which the arrays alone do not give."""
         data = replace(self)
         data.__dict__["moments"] = moments
         return data
 
     def sides(self, param: str, value: object) -> tuple[Embeddings, Embeddings]:
-        """Return positives and negatives; the error for a concept given by labels names ``param``."""
+        """Return positives and negatives; for a concept given by labels, raise an error that names ``param``."""
         if self.negative is None:
             raise InvalidInputError(
                 f"`{param}` {repr(value)[:40]} compares texts with the same texts without the concept: a concept given "
@@ -142,7 +142,7 @@ class Data:
     def different_pairs(self, owner: str) -> tuple[Data, npt.NDArray[np.intp] | None]:
         """Return the data without the pairs of equal vectors, and the rows kept: None for all.
 
-        An encoder gives equal vectors where it does not read, or does not know, the words that were removed.
+        An encoder returns equal vectors if it does not read, or does not know, the removed words.
         """
         X, other = self.positive, self.negative
         if other is None or self.rewritten:
@@ -206,8 +206,8 @@ def classes_of(labels: Any, rows: int, *, param: str = "labels") -> TokenLabels:
     """Return (rows, V) 0/1 labels; a row without a label is zero.
 
     Args:
-        labels: one string, integer or None per row, whose V different values become columns in sorted order; or
-            a 0/1 array (rows, V).
+        labels: one string, integer or None per row, whose V values become columns in sorted order; or a 0/1 array
+            (rows, V).
 
     Raises:
         InvalidInputError: no labels, a wrong number, or a class of fewer than ten rows.

@@ -1,4 +1,4 @@
-"""Methods and the strength of their noise: scale, law of the noise, candidate, and the calibration to a target."""
+"""Methods and the strength of their noise: scale, noise family, candidate, and the calibration to a target."""
 
 from __future__ import annotations
 
@@ -132,19 +132,19 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseFamily:
-    """A law of noise with one free scale, the noise-to-signal ratio.
+    """A noise law with one free scale, the noise-to-signal ratio.
 
-    The ratio is the root mean square norm of the noise divided by the vectors'. (For the sphere it is that of Laplace
+    The ratio is the root mean square norm of the noise divided by the vectors'. (On the sphere it is that of Laplace
     noise at the same ε, the limit of the Purkayastha mechanism for large ε.)
 
     Attributes:
         mechanism: from a shape, a ratio, the root mean square norm of the vectors, and splits.
         ratio: from ε, σ or a radius, that norm, and n.
-        cosine_ratio: from the mean cosine of clean and noisy vectors, and n. The default, √(1/c² − 1), is exact up
-            to 1/n for vectors of one norm and isotropic noise; a fit measures it.
+        cosine_ratio: from the mean cosine of clean and noisy vectors, and n. The default, √(1/c² − 1), is exact up to
+            1/n for vectors of one norm and isotropic noise; a fit measures it.
         is_linear: noise at ratio r is r times the noise at ratio 1, so one draw serves every ratio.
         can_split: each normal variate of the noise can be a sum of several.
-        of_epsilon: the mechanism from n, ε and splits, where the ratio does not determine ε.
+        of_epsilon: the mechanism from n, ε and splits, if the ratio does not determine ε.
     """
 
     mechanism: Callable[[NoiseShape, float, float, int], Mechanism]
@@ -181,7 +181,7 @@ class Candidate:
 
     Attributes:
         map_of: the map T at a noise-to-signal ratio; only a Wiener filter depends on it.
-        parameters: the method's options as they were chosen; `refit` fits with them again.
+        parameters: the method's options as chosen; `refit` uses them again.
         fixed_map: True if ``map_of`` ignores its argument.
         before, after: steps around noise and map.
         mechanism: of a method with a fixed scale; None takes the family's.
@@ -199,7 +199,7 @@ class Candidate:
     findings: Mapping[str, Any] = field(default_factory=dict)
 
     def mechanism_at(self, noise: float, rms_norm: float, scale: Scale | None, splits: int = 1) -> Mechanism:
-        """Return the mechanism at a noise-to-signal ratio, which ``scale`` gave."""
+        """Return the mechanism at a noise-to-signal ratio, which ``scale`` determined."""
         if self.mechanism is not None:
             return self.mechanism
         if self.family.of_epsilon is not None:
@@ -213,7 +213,7 @@ class Aim:
     """Target of a method's search.
 
     Attributes:
-        task: the utility that a target of utility means.
+        task: the task that a utility target refers to.
         before: the step before the noise, which the data has passed.
     """
 
@@ -239,14 +239,14 @@ class Method:
 
     Attributes:
         build: makes a candidate from the data of a fit, the method's options, and the aim of the search.
-        option_type: frozen dataclass of its options, which checks them; `fit` takes its fields as keywords.
+        option_type: frozen dataclass that checks its options; `fit` takes its fields as keywords.
         kind: basis of its protection: ``formal`` (proof), ``empirical`` (measurements), ``obfuscation`` (neither).
         metric: distance of its guarantee.
         postprocess: its default post-processing of noisy vectors.
         without_map: the method that remains when another map replaces its ``own map``.
-        family: law of its noise, as a function of δ or None.
+        family: its noise law, as a function of δ or None.
         delta: True if it takes δ with ε.
-        revision: raised when the fit changes, so that experiments measure it again.
+        revision: increased when the fit changes, so that experiments measure it again.
         before: its default preprocessing.
         labels: True if it can learn from labels without pairs.
         no_refit: why it cannot be fitted again on other words; empty if it can.
@@ -298,10 +298,10 @@ def isotropic(data: Data, options: Any, aim: Aim) -> Candidate:
 
 
 SMALLEST_NOISE = 0.02
-"""Least noise-to-signal ratio of a calibration: noise below it protects nothing."""
+"""Minimum noise-to-signal ratio of a calibration: less noise protects nothing."""
 LARGEST_NOISE = 100.0
 SMALL = 1024
-"""Largest dimension for which a search is quicker on one BLAS thread."""
+"""Maximum dimension for which a search is faster on one BLAS thread."""
 ADVANTAGE_QUANTILE = 0.95
 COSINE_ROWS = 2000
 
@@ -309,7 +309,7 @@ COSINE_ROWS = 2000
 class CommonDraws:
     """Releases of one candidate at any noise level from the same draws, so utility is smooth in the level.
 
-    For a linear family T x and T z are cached per array: a further level costs one addition.
+    For a linear family T x and T z are cached per array.
     """
 
     def __init__(self, candidate: Candidate, rms_norm: float, seed: int, *, reduced: bool = True) -> None:
@@ -370,7 +370,7 @@ def calibrate(
     Args:
         data: of the fit, after the step before the noise.
         own: the user's embeddings, for a target cosine.
-        draws: number of draws of the noise; their mean utility meets a target.
+        draws: number of noise draws whose mean utility meets the target.
 
     Raises:
         CalibrationError: no noise reaches the target; the message names the best figure.
@@ -392,7 +392,7 @@ def calibrate(
     with blas_threads(candidate.shape.dimension):
         noise = largest_noise(utility, scale.value)
     if noise is None and draws > 1:
-        # A search tries settings on one draw: where that draw meets the target by a hair, it counts.
+        # A search tries settings on one draw; a setting that meets the target on it by a hair counts.
         return calibrate(candidate, scale, data, task, own, seed=seed)
     if noise is None:
         raise refuse_target(scale.value, utility(SMALLEST_NOISE), task)
@@ -451,8 +451,8 @@ def bisect(holds: Callable[[float], bool]) -> float | None:
     """Return the largest noise-to-signal ratio from `SMALLEST_NOISE` to `LARGEST_NOISE` at which ``holds``, or None.
 
     Args:
-        holds: true up to some ratio and false above it. Calls should share their draws, or bisection follows
-            the sampling error.
+        holds: true up to some ratio and false above it. Calls should share their draws, or bisection follows the
+            sampling error.
     """
     low, high = SMALLEST_NOISE, LARGEST_NOISE
     if not holds(low):

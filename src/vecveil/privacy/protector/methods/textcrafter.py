@@ -42,8 +42,8 @@ class TextCrafterOptions(PolicySettings):
     Attributes:
         checkpoint: folder for resuming training.
         further_positive: (K, n) more embeddings with the concept.
-        relabel: of `vecveil.fit`: ``"presidio"`` or any object with ``detect(texts)``. Ordinary texts in which it
-            detects PII count as texts with the concept.
+        relabel: of `vecveil.fit`: ``"presidio"`` or any object with ``detect(texts)``. Ordinary texts with detected PII
+            count as texts with the concept.
     """
 
     radius: float = field(init=False, default=1.0)
@@ -111,7 +111,7 @@ def textcrafter_candidate(data: Data, options: TextCrafterOptions, aim: Aim) -> 
     }
     held_out = classifier.held_out
     warnings = [] if held_out is None else list(held_out.warnings)
-    # Kerckhoffs: security must not rest on the classifier and targets, so the file contains them.
+    # Kerckhoffs's principle: security must not depend on secrecy of the classifier and targets, so the file has them.
     known = np.append(classifier.weights, classifier.intercept)
     n = data.dimension
     # The perturbation's covariance has no closed form: measure it on a draft without it.
