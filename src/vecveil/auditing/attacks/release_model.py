@@ -1,4 +1,4 @@
-"""Statistics of released vectors: inputs, moments, estimates of clean vectors, and expected releases of them."""
+"""Statistics of released vectors: inputs, moments, estimates of clean vectors, and their expected releases."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class InputMap:
 def fit_input_map(Y: Embeddings, noise_covariance: Matrix | None = None) -> InputMap:
     """Return the map fitted on released vectors ``Y``.
 
-    With the noise covariance S known, the Wiener filter Cov(y)⁺ (Cov(y) - S) comes first. Each
-    coordinate is then divided by its standard deviation; dead coordinates are dropped.
+    With the noise covariance S known, the Wiener filter Cov(y)⁺ (Cov(y) - S) comes first. Each coordinate is then
+    divided by its standard deviation; dead coordinates are dropped.
     """
-    # Full whitening is not used: it amplifies low-variance directions and measured weaker behind an erasure.
+    # No full whitening: it amplifies low-variance directions and measured weaker behind an erasure.
     exact = Y.astype(np.float64)
     mean = exact.mean(axis=0)
     exact = exact - mean
@@ -65,7 +65,7 @@ def fit_input_map(Y: Embeddings, noise_covariance: Matrix | None = None) -> Inpu
 
 
 def _wiener(covariance: FloatArray, noise_covariance: Matrix) -> FloatArray:
-    """Return the filter Cov(y)⁺ (Cov(y) − S), its shares of signal clipped to [0, 1]; it maps to zero what is dead."""
+    """Return the filter Cov(y)⁺ (Cov(y) − S), its shares of signal clipped to [0, 1]; zero in dead directions."""
     values, vectors = spectrum(covariance)
     whitener, colourer = vectors / np.sqrt(values), vectors * np.sqrt(values)
     # With Cov(y) = I, the eigenvalues of S are the noise's shares of the variance.
@@ -94,12 +94,11 @@ def release_moments(
 ) -> ReleaseMoments:
     """Return the moments over ``draws`` releases of each text.
 
-    Averages over draws come closer to the moments of infinitely many releases; a declared noise
-    covariance S replaces the sampled one: Cov(y) = Cov(mean of R draws) + S·(1 − 1/R).
+    A declared noise covariance S replaces the sampled one: Cov(y) = Cov(mean of R draws) + S·(1 − 1/R).
 
     Args:
         X: (N, n) training vectors: clean with an oracle, released without.
-        draws: R; 1 is used without an oracle.
+        draws: R; more come closer to infinitely many releases. 1 is used without an oracle.
     """
     count = draws if knowledge.adaptive else 1
     m, rows = knowledge.dimension, len(X)
@@ -140,7 +139,7 @@ def choose_penalty(
 ) -> tuple[float, FloatArray]:
     """Return the ridge penalty that ``judge`` prefers, of equals the largest, and its weights, (m, T).
 
-    ``judge`` returns the figure of the targets that are estimated for the released vectors ``held``.
+    ``judge`` returns the figure of the targets estimated for the released vectors ``held``.
     """
     values, vectors = spectrum(moments.covariance)
     target = vectors.T @ moments.cross
@@ -177,10 +176,9 @@ def fit_denoiser(
 ) -> Denoiser:
     """Return the Wiener filter Cov(y)⁻¹ Cov(y, x), the linear map of least mean squared error.
 
-    With an oracle the covariances are averages over ``draws`` releases of each text, a declared noise
-    covariance is used exactly, and a ridge penalty is chosen on validation texts. Without an oracle no
-    clean vector is known: with a declared noise covariance S the filter is Cov(y)⁺(Cov(y) − S), and
-    without one the map is the identity.
+    With an oracle the covariances are averages over ``draws`` releases of each text, a declared noise covariance is
+    used exactly, and validation texts choose a ridge penalty. Without an oracle the attacker knows no clean vector:
+    with a declared noise covariance S the filter is Cov(y)⁺(Cov(y) − S), else the identity.
 
     Args:
         X: (N, n) clean vectors, or (N, m) released ones without an oracle.
@@ -216,7 +214,7 @@ class ReleaseModel:
         basis: (m, r) directions in which releases vary, the principal axes of the noise.
         scatter: (r,) variance of the noise along them.
         spread: Mean variance of releases along them.
-        draws: Oracle draws whose mean is the expected release; 0 where the affine map is used.
+        draws: Oracle draws whose mean is the expected release; 0 for the affine map.
         penalty: Ridge penalty of the map.
         floor: Variance added in every direction, as a share of ``spread``.
     """
@@ -265,11 +263,11 @@ def fit_release_model(
 ) -> ReleaseModel:
     """Return the model under which the releases of the validation texts are likeliest.
 
-    An affine map, by ridge regression on the training texts, is tried, and, with an oracle, the mean of ``draws``
-    releases, which handles any non-linear release but keeps 1/draws of the noise. The covariance is the declared
-    one, or the covariance of repeated releases, or, without an oracle, of the map's cross-validated residuals; a floor
-    keeps directions without noise finite. Map, penalty and floor are chosen by the Gaussian likelihood of validation
-    releases, in the directions in which releases vary.
+    Candidates are an affine map, by ridge regression on the training texts, and, with an oracle, the mean of ``draws``
+    releases, which fits any non-linear release but keeps 1/draws of the noise. The covariance is the declared one, or
+    that of repeated releases, or, without an oracle, of the map's cross-validated residuals; a floor keeps directions
+    without noise finite. The Gaussian likelihood of validation releases, in the directions in which releases vary,
+    chooses map, penalty and floor.
     """
     if knowledge.adaptive:
         average, noise = _repeated(train.clean, knowledge, rng, draws)
