@@ -1,7 +1,7 @@
 """Run the attacks of an audit, several at once, and save finished results.
 
-A job is one attack on one side (clean or protected). Jobs are independent and each has its own seed, so that their
-order and number at a time change nothing. Finished results are saved in a work folder: an interrupted audit resumes.
+A job is one attack on one side (clean or protected). Each job has its own seed, so results do not depend on the order
+or number of concurrent jobs. An interrupted audit resumes from the results in its work folder.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Job:
 
 
 Plan = tuple[list[Job], list[SkippedAttack]]
-"""The jobs of a family on one side, and its attacks that are not run."""
+"""The jobs of a family on one side, and its skipped attacks."""
 
 
 def skip(family: Family, names: Iterable[str], reason: tuple[str, str]) -> Plan:
@@ -102,7 +102,7 @@ def attack_job(
         assert isinstance(train, LabelledVectors)
         part, smaller = train.part(share, seed=options.seed), attack
         if isinstance(attack, KernelAttack | EnsembleAttack):
-            # As many rows for each text as the whole has: all of its rows would cost as much and find no more.
+            # As many rows for each text as the whole has: all of its rows would cost as much and recover no more.
             fewer = copy.copy(attack)
             fewer.rows = max(2, round(share * attack.rows))
             smaller = fewer
@@ -169,11 +169,11 @@ def _finished(futures: list[Future[Any]]) -> Iterator[Future[Any]]:
 class WorkFolder:
     """Results of finished attacks on disk, so that an interrupted audit resumes.
 
-    The folder is created at the first write, readable by its owner only. Results hold figures; checkpoints of attacks
-    that write texts contain what the attacks learnt from the texts.
+    The folder is created at the first write, readable by its owner only. Results contain figures; checkpoints of
+    reconstruction attacks contain what they learnt from the texts.
 
     Args:
-        fingerprint: see `fingerprint`; it keeps audits apart.
+        fingerprint: see `fingerprint`; it separates audits.
         with_texts: keep texts and their reconstructions in the results.
     """
 
@@ -247,7 +247,7 @@ def _plain(value: Any) -> Any:
 
 
 def fingerprint(case: Case, vectors: Embeddings, protector: str, encoder: str | None) -> str:
-    """Return a SHA-256 of everything that decides the results of the attacks.
+    """Return a SHA-256 of everything that determines the results of the attacks.
 
     Args:
         vectors: clean vectors to protect, or the vectors of a store.

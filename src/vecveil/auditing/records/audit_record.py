@@ -1,4 +1,4 @@
-"""The record of an audit, schema ``vecveil.audit/2`` (docs/formats.md). Reading leaves unknown keys out."""
+"""The record of an audit, schema ``vecveil.audit/2`` (docs/formats.md). Reading ignores unknown keys."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Family: TypeAlias = Literal[
 FAMILIES: tuple[Family, ...] = Family.__args__  # type: ignore[attr-defined]
 Number: TypeAlias = Finite | None
 SEALED = "sealed index"
-"""Value of the parameter ``mode`` in the audit of the storage of a sealed index."""
+"""Value of the parameter ``mode`` in the audit of a sealed index's storage."""
 ROUNDED = 1e-3
 """Tolerance of ``over_chance`` against value and chance: records may contain rounded figures."""
 
 
 def over_chance(value: float | None, chance: float | None) -> float | None:
-    """Return (value - chance) / (1 - chance), or None where there is no such figure."""
+    """Return (value - chance) / (1 - chance), or None if undefined."""
     # A value above 1 is no share, and has no position between chance and certainty.
     if value is None or chance is None or chance >= 1 or value > 1 + 1e-9:
         return None
@@ -30,7 +30,7 @@ def over_chance(value: float | None, chance: float | None) -> float | None:
 class LeakageFigure(Record, frozen=True, kw_only=True):
     """A metric of an attack on protected and on clean vectors; higher means more leakage.
 
-    None stands for what the audit could not measure, such as an AUC where one class is absent.
+    None marks what the audit could not measure, such as an AUC with one class absent.
     """
 
     metric: str
@@ -195,7 +195,7 @@ class TermRecord(Record, frozen=True):
 
 
 class LearningPoint(Record, frozen=True):
-    """R-precision of the worst attack after learning from so many texts."""
+    """R-precision of the worst attack after learning from that many texts."""
 
     texts: Count
     value: Share
@@ -211,7 +211,7 @@ class LintWarning(Record, frozen=True):
 
 
 class FrameworkFinding(Record, frozen=True):
-    """The bearing of the figures on one item of a published framework."""
+    """The relevance of the figures to one item of a published framework."""
 
     framework: str
     item: str
@@ -230,7 +230,7 @@ class ReconstructionRecord(Record, frozen=True):
 
 
 class SkippedAttack(Record, frozen=True):
-    """An attack that was not run, and why, as a sentence and as a code."""
+    """A skipped attack and the reason, as a sentence and as a code."""
 
     attack: str
     family: Family
@@ -264,7 +264,7 @@ class AnonymityCriterion(Record, frozen=True):
 class AnonymityRecord(Record, frozen=True, tag_field="schema", tag="vecveil.anonymity/1"):
     """The three criteria of the Article 29 Working Party's opinion 05/2014 on anonymisation techniques.
 
-    ``subjects`` counts the subjects of the judged texts; None if the audit does not know whose the texts are.
+    ``subjects`` counts the subjects of the test texts; None if the audit does not know them.
     """
 
     subjects: Count | None
@@ -340,7 +340,7 @@ class AuditRecord(Record, frozen=True, kw_only=True, tag_field="schema", tag="ve
         return tuple(sorted(members, key=lambda attack: (attack is not strongest, -attack.strength)))
 
     def __post_init__(self) -> None:
-        # Reports trust these fields without further checks: what contradicts the kind must not reach a page.
+        # Reports trust these fields without further checks, so reject those that contradict the kind.
         absent = ("method", "guarantee", "concept_distance") if self.is_store else ()
         for key in absent:
             if getattr(self, key) is not None:

@@ -1,4 +1,4 @@
-"""Write the review pack of an audit: the files that a reviewer keeps, without texts, vectors or keys."""
+"""Write the review pack of an audit: files for a reviewer, without texts, vectors or keys."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write_pack(
     Args:
         record: an audit record without reconstructed texts.
         fingerprint: of the audited protector.
-        files: what the audit read; the pack states name, size and SHA-256 of each, never the content.
+        files: inputs of the audit; the pack states name, size and SHA-256 of each, never the content.
     """
     audit = AuditRecord.load(record)
     if audit.reconstructions:

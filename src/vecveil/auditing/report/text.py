@@ -86,7 +86,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(text: str) -> str:
-    """Return an ISO time to the minute, such as ``2026-01-15 09:30 UTC``; other text as it is."""
+    """Return an ISO time to the minute, such as ``2026-01-15 09:30 UTC``; other text unchanged."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -140,7 +140,7 @@ def markdown(words: str) -> str:
 
 
 def markdown_code(words: str) -> str:
-    """Return ``words`` as a code span that nothing inside can end; usable in a table cell."""
+    """Return ``words`` as a code span that no content can end; usable in a table cell."""
     line = _one_line(words)
     # CommonMark: a span ends at a run of as many backticks as began it, so use one more than any run inside.
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
@@ -153,14 +153,14 @@ def markdown_code(words: str) -> str:
 
 
 def markdown_block(words: str) -> str:
-    """Return ``words`` as a fenced block that no line inside can end."""
+    """Return ``words`` as a fenced block that no content can end."""
     lines = clean_text(words).replace("\r", "\n")
     fence = "`" * max(3, max(map(len, re.findall("`+", lines)), default=0) + 1)
     return f"{fence}text\n{lines}\n{fence}"
 
 
 def spreadsheet(value: Any) -> str:
-    """Return a cell of a CSV table; a text that could be a formula gets an apostrophe in front."""
+    """Return a cell of a CSV table; a text that could be a formula gets a leading apostrophe."""
     if value is None:
         return ""
     if isinstance(value, bool):
