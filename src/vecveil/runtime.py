@@ -26,10 +26,7 @@ _default = 1  # torch's number of threads before the first of these blocks
 
 
 def thread_count() -> int:
-    """Return the number of threads for noise and encoded batches.
-
-    VECVEIL_THREADS, OMP_NUM_THREADS, or the number of available cores.
-    """
+    """Return the number of threads for noise and encoding: VECVEIL_THREADS, OMP_NUM_THREADS, or the available cores."""
     for variable in ("VECVEIL_THREADS", "OMP_NUM_THREADS"):
         value = os.environ.get(variable, "")
         if value.isdigit() and int(value) > 0:
@@ -40,7 +37,7 @@ def thread_count() -> int:
 
 
 def one_blas_thread() -> contextlib.AbstractContextManager[Any]:
-    """Return a context that limits BLAS to one thread, where threadpoolctl is installed."""
+    """Return a context that limits BLAS to one thread, if threadpoolctl is installed."""
     try:
         from threadpoolctl import threadpool_limits
     except ImportError:
@@ -68,7 +65,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def in_chunks(rows: int, chunk: int, work: Callable[[int, int], None]) -> None:
-    """Call ``work(start, stop)`` for consecutive chunks of rows, in parallel where there are several cores.
+    """Call ``work(start, stop)`` for consecutive chunks of rows, in parallel on several cores.
 
     ``work`` must not call `in_chunks`. The first exception is raised after all chunks have ended.
     """
@@ -93,13 +90,9 @@ def in_chunks(rows: int, chunk: int, work: Callable[[int, int], None]) -> None:
 
 
 def check_room(needed: int, *, owner: str) -> None:
-    """Raise `MemoryLimitError` where a limit on this process leaves less than ``needed`` bytes.
+    """Raise `MemoryLimitError` if a limit on this process leaves less than ``needed`` bytes.
 
-    Libraries that run out of memory in one of their threads end the process without a message. Without a limit
-    nothing is checked.
-
-    Raises:
-        MemoryLimitError: less is left.
+    Libraries that run out of memory in one of their threads end the process without a message.
     """
     try:
         import resource
@@ -122,8 +115,8 @@ def check_room(needed: int, *, owner: str) -> None:
 def one_thread() -> Iterator[None]:
     """Run torch on one thread inside the block and restore the number of threads after it.
 
-    Blocks may be nested and may overlap in several threads: torch counts for each thread, and new threads start
-    with the number from before the first block.
+    Blocks may be nested and may overlap in several threads: torch counts for each thread, and new threads start with
+    the number from before the first block.
     """
     global _blocks, _default
     import torch
@@ -158,7 +151,7 @@ def import_torch(feature: str = "Learning", extra: str = "attacks") -> Any:
 
 
 def resolve_device(device: str, *, owner: str) -> str:
-    """Return ``device``, or for ``"auto"`` CUDA where available and otherwise the CPU.
+    """Return ``device``, or for ``"auto"`` CUDA if available, else the CPU.
 
     Raises:
         InvalidInputError: torch cannot allocate on the device.
@@ -176,14 +169,13 @@ def resolve_device(device: str, *, owner: str) -> str:
 
 
 class Batches:
-    """Batch size on a device: halved, with a warning, when the device runs out of memory.
+    """Batch size on a device, halved with a warning when the device runs out of memory.
 
     Attributes:
-        rows: current maximum number of rows a batch.
+        rows: current maximum number of rows per batch.
     """
 
     def __init__(self, rows: int) -> None:
-        """Start with batches of at most ``rows`` rows."""
         self.rows = rows
 
     def run(self, total: int, work: Callable[[int, int], T], *, undo: Callable[[], None] | None = None) -> list[T]:
@@ -244,7 +236,7 @@ _HARMLESS = "\t\u200c\u200d"  # tab, and the joiners that scripts and emoji need
 
 
 def printable(text: str) -> str:
-    """Return ``text`` as one line that cannot control a terminal: what is not printable is escaped."""
+    """Return ``text`` as one line that cannot control a terminal, with unprintable characters escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -257,13 +249,13 @@ _at = _stage = ""
 
 
 def stage(description: str) -> None:
-    """Say what this process does from here on, where no `progress` counts it; see `status`."""
+    """Set the description of the current step for `status`, where no `progress` counts it."""
     global _stage
     _stage = description
 
 
 def status() -> str:
-    """Return what this process is at, such as ``"Encoding 1,200 of 3,000 texts"``: a `progress`, else a `stage`."""
+    """Return the current step, such as ``"Encoding 1,200 of 3,000 texts"``: a `progress`, else a `stage`."""
     return _at or _stage
 
 
@@ -292,8 +284,8 @@ def progress(
     """Yield from ``items`` while a bar on stderr moves.
 
     Args:
-        show: True or False; None shows the bar on a terminal only.
-        note: returns the text behind the bar; called after each item.
+        show: None shows the bar on a terminal only.
+        note: returns the text after the bar; called after each item.
     """
     event = _stop.get()
     if event is not None:
