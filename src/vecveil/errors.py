@@ -198,14 +198,12 @@ def wrong_type(owner: str, param: str, expected: str, got: object, *, fix: str =
 
 
 def wrong_shape(owner: str, param: str, expected: str, got: object, *, fix: str = "") -> InvalidInputError:
-    """Return the error for an array of the shape ``got``."""
     return _input_error(owner, param, f"`{param}` has shape {got}; it needs {expected}.", fix, "E-INPUT-SHAPE")
 
 
 def not_finite(
     owner: str, param: str, got: str = "values that are not finite (NaN or infinity)", *, fix: str = ""
 ) -> InvalidInputError:
-    """Return the error for NaN or infinity among the values."""
     return _input_error(owner, param, f"`{param}` has {got}.", fix, "E-INPUT-FINITE")
 
 
@@ -215,7 +213,6 @@ def out_of_range(owner: str, param: str, allowed: str, got: object, fix: str = "
 
 
 def unknown_name(owner: str, param: str, names: Iterable[str], got: object, *, fix: str = "") -> InvalidInputError:
-    """Return the error for a name that is none of ``names``."""
     text = f"`{param}` {repr(got)[:60]} is unknown; use one of {', '.join(names)}."
     return _input_error(owner, param, text, fix, "E-INPUT-NAME")
 

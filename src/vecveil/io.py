@@ -126,7 +126,6 @@ def is_temporary_of(target: str, name: str) -> bool:
 
 
 def temporary_name(target: str) -> str:
-    """Return a name for the temporary file of the file ``target``."""
     return f"{_prefix(target)}{secrets.token_hex(6)}.tmp"
 
 
@@ -232,10 +231,7 @@ class NoLocksError(OSError):
 
 
 def hold(file: int | IO[Any] | FileIO, *, seconds: float = _EXIT_SECONDS) -> None:
-    """Take the lock of an open file.
-
-    Args:
-        seconds: longest wait; the default covers a dying process.
+    """Take the lock of an open file within ``seconds``, by default long enough for a dying process.
 
     Raises:
         BlockingIOError: another process holds it for longer.
@@ -379,7 +375,6 @@ class StateFile:
         return arrays, record
 
     def save(self, arrays: Mapping[str, Any], record: Any) -> None:
-        """Replace the file."""
         import numpy as np
         from safetensors import SafetensorError
         from safetensors.numpy import save_file
@@ -399,12 +394,12 @@ class StateFile:
 
 
 def check_identity(stored: Mapping[str, Any], expected: Mapping[str, Any], folder: Path) -> None:
-    """Raise `DataFileError` if a checkpoint in ``folder`` is of another training."""
+    """Raise `DataFileError` if the checkpoint in ``folder`` belongs to another training."""
     for key, value in expected.items():
         if stored.get(key) != value:
             raise checkpoint_error(
-                f"{folder.name} is of a training with {key} {str(stored.get(key))[:60]}, not {str(value)[:60]}. Give "
-                f"another folder, or remove {str(folder)[:200]}."
+                f"{folder.name} belongs to a training with {key} {str(stored.get(key))[:60]}, not {str(value)[:60]}. "
+                f"Pass another folder, or remove {str(folder)[:200]}."
             )
 
 
@@ -416,7 +411,6 @@ def make_folder(folder: Path) -> None:
 
 
 def not_writable(folder: Path, error: Exception) -> DataFileError:
-    """Return the error for a folder that is not writable."""
     known = isinstance(error, OSError) and error.errno
     reason = os.strerror(known) if known else type(error).__name__
     return checkpoint_error(f"cannot write into {folder.name}: {reason}.")

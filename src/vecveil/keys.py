@@ -51,8 +51,8 @@ class NoiseKey:
         # Fewer than 8 distinct bytes: a placeholder or padding, not 32 random bytes.
         if not isinstance(secret, bytes) or len(secret) < KEY_BYTES or len(set(secret)) < 8:
             raise KeyFileError(
-                f"NoiseKey: `secret` is not {KEY_BYTES} or more random bytes. Whoever guesses the key can remove the "
-                "noise. Make one with `vecveil key new FILE`.",
+                f"NoiseKey: `secret` is not {KEY_BYTES} or more random bytes. An attacker who guesses it can remove "
+                "the noise. Make one with `vecveil key new FILE`.",
                 param="secret",
             )
         self.key_id = key_id
@@ -64,7 +64,7 @@ class NoiseKey:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "NoiseKey: a key is not pickled, so that it reaches no file and no queue. "
+            "NoiseKey: keys are not pickled, to keep them out of files and queues. "
             "Let each worker read it from its file or environment variable."
         )
 
@@ -206,7 +206,7 @@ class NoiseKeys:
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error):
             pass  # the cause may quote the key
         raise KeyFileError(
-            f"{owner}: `{param}` has no JSON of a key file ({SCHEMA}). Make one with `vecveil key new FILE`.",
+            f"{owner}: `{param}` does not contain a key file ({SCHEMA}). Make one with `vecveil key new FILE`.",
             param=param,
         )
 

@@ -90,10 +90,7 @@ def in_chunks(rows: int, chunk: int, work: Callable[[int, int], None]) -> None:
 
 
 def check_room(needed: int, *, owner: str) -> None:
-    """Raise `MemoryLimitError` if a limit on this process leaves less than ``needed`` bytes.
-
-    Libraries that run out of memory in one of their threads end the process without a message.
-    """
+    """Raise `MemoryLimitError` if a limit on this process leaves less than ``needed`` bytes."""
     try:
         import resource
     except ImportError:  # Windows
@@ -106,7 +103,7 @@ def check_room(needed: int, *, owner: str) -> None:
     except (OSError, MemoryError, ValueError):
         raise MemoryLimitError(
             f"{owner} needs {needed >> 20:,} MiB of memory, and less is left under the limit of {limit >> 20:,} "
-            "MiB. Nothing was begun. Raise the limit of this process (ulimit -v).",
+            "MiB. Nothing was started. Raise the limit of this process (ulimit -v).",
             param="memory",
         ) from None
 
@@ -214,10 +211,7 @@ _stop: ContextVar[threading.Event | None] = ContextVar("vecveil_stop", default=N
 
 @contextlib.contextmanager
 def stopping(event: threading.Event) -> Iterator[None]:
-    """Make every `progress` of this thread raise KeyboardInterrupt once ``event`` is set.
-
-    Python delivers Ctrl-C to the main thread only; the event carries it to the other threads.
-    """
+    """Carry Ctrl-C, which only the main thread receives: end every `progress` of this thread once ``event`` is set."""
     token = _stop.set(event)
     try:
         yield

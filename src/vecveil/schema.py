@@ -70,7 +70,7 @@ class Record(msgspec.Struct, frozen=True):
             elif "'" in words:  # a value of the record, which may be a text
                 words = "none of the values that this key may have"
         except (RecursionError, TypeError, OverflowError):
-            words = "it is no record"
+            words = "it is not a record"
         fix = "Write it again with this version of vecveil."
         raise error(f"{owner}: {place or 'the record'}: {words}. {fix}", param=place or "record")
 

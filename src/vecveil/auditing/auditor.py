@@ -290,7 +290,6 @@ def audit_store(
 
 
 def check_kind(value: Any, kind: type[Any], *, owner: str, param: str) -> None:
-    """Raise `InvalidInputError` unless ``value`` is an instance of ``kind``."""
     if not isinstance(value, kind):
         raise InvalidInputError(
             f"{owner}: `{param}` is a vecveil {kind.__name__}, not {type(value).__name__}.", param=param
@@ -298,7 +297,6 @@ def check_kind(value: Any, kind: type[Any], *, owner: str, param: str) -> None:
 
 
 def check_options(texts: Texts, options: AuditOptions, *, owner: str) -> Options:
-    """Return the checked options of an audit."""
     given: dict[str, Any] = dict(options)
     if unknown := sorted(given.keys() - AuditOptions.__annotations__.keys()):
         raise TypeError(f"{owner}() got an unexpected keyword argument {unknown[0]!r}")
@@ -352,7 +350,6 @@ def check_options(texts: Texts, options: AuditOptions, *, owner: str) -> Options
 
 
 def _writable(work: str | os.PathLike[str] | None) -> Path | None:
-    """Create the folder for finished attacks and return its path."""
     if work is None:
         return None
     if not isinstance(work, str | os.PathLike):
@@ -382,9 +379,8 @@ def _case(
     *,
     owner: str,
 ) -> tuple[Case, Concept, Any]:
-    """Return the case, the concept for its encoder, and the encoder that ``load`` returns, or None.
-
-    ``embeddings`` None encodes the texts, if there is an encoder.
+    """Return the case (with the texts encoded if ``embeddings`` is None), its concept, and the loaded encoder or
+    None.
     """
     progress = options.show_progress
     # Fail here if too few texts contain the concept: encoding may take hours.
@@ -483,10 +479,7 @@ def _parameters(protector: Protector) -> dict[str, Any]:
 def _utility(
     protector: Protector, X: Embeddings, seen: Case | None, tasks: Sequence[UtilityTask], seed: int
 ) -> dict[str, UtilityRecord]:
-    """Return utility by task: similarity and neighbours of the texts, and ``tasks``.
-
-    Tasks with queries are measured with noise on both sides and with noise on the documents alone.
-    """
+    """Return utility by task: similarity, neighbours and ``tasks``, also with noise on the documents alone."""
     rng = np.random.default_rng([seed, 1])
     rewritten = None if seen is None or seen.embeddings is None else released_rows(X, seen.embeddings, owner="audit")
 

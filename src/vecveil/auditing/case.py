@@ -130,11 +130,8 @@ class Options:
 class Substitutes:
     """Vectors of texts and of versions of them that differ in one concept word.
 
-    Attributes:
-        rows: (M,) rows of the texts.
-        pool: (P, n) clean vectors of all versions.
-        options: (M, C) the versions of each text, indices into ``pool``.
-        truth: (M,) column of ``options`` that is the text itself.
+    ``rows`` (M,) are rows of the texts, ``pool`` (P, n) clean vectors of all versions, ``options`` (M, C) indices of
+    each text's versions in the pool, and ``truth`` (M,) the column of the text itself.
     """
 
     rows: Rows
@@ -189,10 +186,7 @@ class Case:
         return None if self.subjects is None else self.subjects[rows]
 
     def rewritten(self, rewrite: Callable[[Sequence[str]], list[str]], *, others: bool = True) -> Case:
-        """Return the case whose vectors are of rewritten texts, with the labels of the original ones.
-
-        ``others`` False means that texts outside the case cannot be rewritten, and are not encoded.
-        """
+        """Return the case of rewritten texts with the original labels; ``others`` False encodes no text outside it."""
         encode, known = self.encode, dict[str, Embeddings]()
         assert encode is not None
 
@@ -319,9 +313,6 @@ def make_case(
     owner: str = "audit",
 ) -> Case:
     """Return the case: texts with the concept split 70/30 by group, the others so that no group is divided.
-
-    Args:
-        detect: finds the concept in the attacker's own texts; None omits them.
 
     Raises:
         ConceptError: too few texts or groups contain the concept, or its words are too rare to attack.
@@ -492,7 +483,6 @@ def _collected(case: Case) -> tuple[list[str], Labels]:
 
 
 def _tested(case: Case) -> set[str]:
-    """Return the test texts, reduced to letters and digits."""
     return {normalise_text(case.texts[row]) for row in (*case.test, *case.ordinary_test)}
 
 

@@ -272,7 +272,6 @@ def frontier(
 
 
 def _with_point(record: FrontierRecord, point: FrontierPoint, seconds: float, folder: Path | None) -> FrontierRecord:
-    """Return the record with a further or changed point, and save it."""
     points = {each.number: each for each in (*record.points, point)}
     record = structs.replace(record, points=tuple(points[number] for number in sorted(points)), seconds=seconds)
     if folder is not None:
@@ -282,13 +281,7 @@ def _with_point(record: FrontierRecord, point: FrontierPoint, seconds: float, fo
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Bench:
-    """The data of a frontier: vectors, parts, and listed and omitted words.
-
-    Attributes:
-        parts: rows for fitting, for training attacks and for scoring them.
-        vocabulary: the attacked words; ``listed`` and ``left_out`` are columns of ``labels``.
-        missing: figures that cannot be measured, with the reason.
-    """
+    """The data of a frontier: vectors, ``parts`` for fitting, training and scoring, listed and omitted words."""
 
     matches: ConceptMatches
     X: Embeddings
@@ -403,7 +396,6 @@ class Bench:
         return own if "mlp" in self.missing else [*own, MLPAttack(device="cpu")]
 
     def facts(self) -> dict[str, Any]:
-        """Return the record's facts about the texts and clean vectors."""
         clean = self._read(self.X, self.X[self.parts[2]])
         fit, learn, judge = map(len, self.parts)
         queries = None if self.retrieval is None else len(self.retrieval.queries)
@@ -443,7 +435,6 @@ class Bench:
         return progress(left, "Measuring", total=len(left), show=show_progress, unit="design")
 
     def measure(self, number: int, design: dict[str, Any]) -> FrontierPoint:
-        """Return the figures of one design."""
         started = time.perf_counter()
         assert self.pairs is not None
         protector = self._fitted(self.pairs, design)

@@ -386,7 +386,6 @@ def _decoy_rows(case: Case) -> Rows:
 
 
 def reconstruction_jobs(case: Case, sides: Sequence[Side]) -> Plan:
-    """Return the reconstruction attacks, in tier full."""
     if case.options.tier == "quick" and not any(map(case.options.names, ("reconstruction", *RECONSTRUCTIONS))):
         return skip("reconstruction", RECONSTRUCTIONS, QUICK)
     # Imported here: the decoders need PyTorch, and the quick tier never uses them.
@@ -589,10 +588,7 @@ class Refit:
     seed: int
 
     def seen(self, case: Case, listed: set[str], unlisted: set[str]) -> Case:
-        """Return the case under a protector that knows the listed words.
-
-        A text stage rewrites what its detectors find by type; of lists of terms only those with a listed word remain.
-        """
+        """Return the case as rewritten by a text stage that knows the listed words."""
         rewriter = self.protector.rewriter
         if rewriter is None or self.protector.text_only:
             return case

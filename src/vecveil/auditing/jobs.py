@@ -57,7 +57,6 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Name of the result in the work folder."""
         return f"{self.side}-{self.name}"
 
 
@@ -182,7 +181,6 @@ class WorkFolder:
         self.with_texts = with_texts
 
     def folder_of(self, key: str) -> Path:
-        """Return the folder for the checkpoints of one job."""
         self._make()
         return self.folder / f"{key}.checkpoint"
 
@@ -238,7 +236,6 @@ class WorkFolder:
                 shutil.rmtree(other, ignore_errors=True)
 
     def remove(self) -> None:
-        """Remove the folder of a complete audit."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

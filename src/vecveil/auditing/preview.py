@@ -151,11 +151,9 @@ class WordList:
         return f"WordList({len(self)} words)"
 
     def find(self, texts: Texts) -> list[list[Span]]:
-        """Return the spans of listed words in each text."""
         return self._concept.detect(texts, show_progress=False)
 
     def index(self, span: Span) -> int:
-        """Return the index of a span's word, or -1."""
         return self._index.get(span.term, -1)
 
     def labels(self, spans: Sequence[Sequence[Span]]) -> npt.NDArray[np.bool_]:
@@ -172,8 +170,7 @@ class PracticeTexts:
 
     Attributes:
         ordinary: background texts, for utility.
-        texts: E texts with at least one listed word.
-        without: ``texts`` without their listed words.
+        texts, without: E texts with at least one listed word, and the same texts without it.
         labels: (E, V) the listed words of ``texts``.
         groups: (E,) group ids; versions of one background text, and near-duplicates, share a group.
         found: number of background texts that contain a listed word.
@@ -188,13 +185,10 @@ class PracticeTexts:
 
 
 def practice_texts(background: Texts, words: WordList, *, seed: int = 0) -> PracticeTexts:
-    """Return texts with listed words, made from at most 400 background texts.
+    """Return texts with listed words, made from 60 to 400 background texts.
 
     A text with a listed word is used unchanged, and again with a different listed word in its place. In any other text
     a listed word replaces one of the text's words. All words are inserted equally often.
-
-    Raises:
-        InvalidInputError: fewer than 60 background texts.
     """
     given = check_texts(background, owner=_OWNER, param="background", min_rows=FEWEST_TEXTS)
     rng = np.random.default_rng([seed, 21])

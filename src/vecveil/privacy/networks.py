@@ -76,7 +76,6 @@ class Network:
         self._batches = Batches(_SCORED_ROWS)
 
     def __call__(self, inputs: Array) -> Array:
-        """Return the logits of ``inputs``."""
         torch = import_torch()
         self.module.eval()
         device = next(self.module.parameters()).device
@@ -89,12 +88,10 @@ class Network:
             return np.concatenate(self._batches.run(len(inputs), score))
 
     def to_arrays(self) -> dict[str, Array]:
-        """Return the parameters by name."""
         return {name: value.numpy() for name, value in weights_of(self.module).items()}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Array]) -> Network:
-        """Return the network with the given parameters, for scoring."""
         torch = import_torch()
         # Names begin with the number of the layer, and only weights of linear layers are matrices.
         order = sorted(arrays, key=lambda name: int(name.partition(".")[0]))
@@ -160,10 +157,7 @@ def train_network(
 def _perceptron(
     torch: Any, sizes: Sequence[int], dropout: float, residual: bool, generator: Any, drawing: Any = None
 ) -> Any:
-    """Return the module, initialised as torch initialises linear layers but from ``generator``.
-
-    None leaves the weights unset. ``drawing`` is the generator of dropout, on the training device.
-    """
+    """Return the module, initialised from ``generator`` (None: not at all); ``drawing`` is the generator of dropout."""
 
     class Dropout(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:

@@ -136,11 +136,7 @@ class Fit:
 
 @contextmanager
 def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
-    """Seed torch's global generator for the block, and restore it afterwards.
-
-    Models of `transformers` draw their first weights and their dropout from it. A process-wide lock admits one attack
-    at a time.
-    """
+    """Seed torch's global generator, which transformers uses, for one thread at a time, and restore it afterwards."""
     torch = import_torch()
     kind = torch.device(device)
     # fork_rng restores the generators of the CPU and of these devices only.
@@ -174,7 +170,6 @@ def save_tensors(path: Path, tensors: Mapping[str, Any]) -> None:
 
 
 def load_tensors(path: Path) -> dict[str, Any]:
-    """Return the torch tensors of a safetensors file."""
     from safetensors.torch import load_file
 
     tensors: dict[str, Any] = load_file(str(path))
@@ -182,7 +177,6 @@ def load_tensors(path: Path) -> dict[str, Any]:
 
 
 def mean_loss(model: Any, batches: Sequence[Batch], loss_of: LossOf) -> float:
-    """Return the mean loss per token over ``batches``."""
     device = next(model.parameters()).device
     total = count = 0.0
     pieces = Batches(ALL_ROWS)
@@ -199,22 +193,17 @@ def mean_loss(model: Any, batches: Sequence[Batch], loss_of: LossOf) -> float:
 
 
 def rows_of(batch: Batch) -> int:
-    """Return the number of texts in a batch."""
     return len(next(iter(batch.values())))
 
 
 def piece(batch: Batch, start: int, stop: int, device: Any) -> dict[str, Any]:
-    """Return the rows ``start`` to ``stop`` of a batch as tensors on ``device``."""
     torch = import_torch()
     return {key: torch.as_tensor(a[start:stop]).to(device) for key, a in batch.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingRun:
-    """One training: its seed source, name, progress bar and checkpoint folder.
-
-    An unfinished training of the same name in ``folder`` is resumed; None keeps no checkpoint.
-    """
+    """One training: its seed source, name, progress bar, and folder to resume from, or None."""
 
     rng: np.random.Generator
     name: str = "model"
@@ -299,8 +288,8 @@ def fit_model(
         pass
     if not fit.best:  # a diverged attack recovers nothing and would look like protection
         raise TrainingError(
-            f"The training of {run.name} diverged: its validation loss was finite in none of {fit.epoch} epochs. Check "
-            "the vectors for extreme values, or leave the attack out.",
+            f"The training of {run.name} diverged: no validation loss was finite in {fit.epoch} epochs. Check the "
+            "vectors for extreme values, or skip the attack.",
             fit.epoch,
             0,
         )
@@ -356,7 +345,6 @@ class _Checkpoint:
         self.file = StateFile(folder / f"{name}-training.safetensors", {"recipe": repr(recipe), "shapes": shapes})
 
     def save(self, fit: Fit, *, best: bool = False) -> None:
-        """Write the state, and first the best weights if they are new."""
         if best:
             save_tensors(self.best, fit.best)
         arrays = {f"model/{key}": tensor.numpy() for key, tensor in weights_of(self.model).items()}
@@ -365,7 +353,6 @@ class _Checkpoint:
         self.file.save(arrays, {key: value for key, value in vars(fit).items() if key != "best"})
 
     def load(self) -> Fit | None:
-        """Restore the state, if there is one, and return the course."""
         if (stored := self.file.load()) is None:
             return None
         try:

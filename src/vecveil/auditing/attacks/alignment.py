@@ -43,11 +43,9 @@ _PENALTIES = tuple(10.0**e for e in range(-10, 3))  # shares of the mean squared
 
 @dataclass(frozen=True, eq=False)
 class AffineMap:
-    """The map y -> (y - source) @ weights + target, with weights (m, n).
+    """The map y -> (y - source) @ weights + target, with weights (m, n), in a ``choice`` of variants.
 
-    Attributes:
-        choice: Chosen variant, in words.
-        reach: (n, r) orthonormal directions in the range of the map; None: all.
+    ``reach`` (n, r) are orthonormal directions in the range of the map; None: all.
     """
 
     weights: FloatArray
@@ -117,10 +115,7 @@ def choose_map(
 
 
 def _separation(fitted: AffineMap, Y: FloatArray, clean: FloatArray, others: FloatArray) -> FloatArray:
-    """Return for each pair by how many deviations the true cosine exceeds the cosines of ``others``.
-
-    Unlike top-1 accuracy, a few pairs suffice to measure it.
-    """
+    """Return for each pair by how many deviations the true cosine exceeds the cosines of ``others``."""
     recovered, pool = fitted.views(Y, np.concatenate([clean, others]))
     right = (recovered * pool[: len(clean)]).sum(axis=1)
     scores = recovered @ pool[len(clean) :].T
@@ -322,7 +317,6 @@ class PermutationAlignment(AlignmentAttack):
 
 
 def _assignments(Y: FloatArray, clean: FloatArray) -> dict[str, AffineMap]:
-    """Return the map by each similarity, with secret signs and without."""
     maps = [_assign(Y, clean, kind, signs) for kind in _SIMILARITIES for signs in (False, True)]
     return {each.choice: each for each in maps}
 

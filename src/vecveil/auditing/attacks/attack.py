@@ -213,7 +213,6 @@ class Evidence:
         return int(self.X.shape[1])
 
     def take(self: Self, rows: Rows) -> Self:
-        """Return the given rows."""
         parts: dict[str, Any] = {}
         for each in fields(self):  # type: ignore[arg-type]
             value = getattr(self, each.name)
@@ -235,7 +234,6 @@ class Evidence:
         return hashed.hexdigest()[:32]
 
     def _set_common(self) -> None:
-        """Check and freeze `X` and `groups`."""
         owner = type(self).__name__
         object.__setattr__(self, "X", check_embeddings(self.X, owner=owner, param="X", min_rows=1))
         if self.groups is not None:
@@ -243,14 +241,12 @@ class Evidence:
             object.__setattr__(self, "groups", np.asarray(self.groups))
 
     def _set_rows(self, name: str, *, dimension: int | None = None) -> None:
-        """Check and freeze a further array of vectors, one for each text."""
         owner, value = type(self).__name__, getattr(self, name)
         given = check_embeddings(value, owner=owner, param=name, dimension=dimension)
         check_same_length(owner, **{name: given, "X": self.X})
         object.__setattr__(self, name, given)
 
     def _set_labels(self) -> None:
-        """Check and freeze `labels`, if any."""
         owner, given = type(self).__name__, getattr(self, "labels", None)
         if given is not None:
             L = check_labels(given, owner=owner, param="labels")
@@ -411,7 +407,6 @@ class CandidateVectors(Evidence):
 
     @property
     def choices(self) -> int:
-        """Return the number of candidates of each vector."""
         return len(self.pool) if self.options is None else int(self.options.shape[1])
 
 
@@ -438,7 +433,6 @@ class Knowledge:
 
     @property
     def adaptive(self) -> bool:
-        """Return whether the attacker can draw fresh releases."""
         return self.release is not None
 
     def draw(self, X: Embeddings, rng: np.random.Generator) -> Embeddings:
@@ -480,15 +474,12 @@ class Knowledge:
         slack = 1e-6 * float(np.abs(values).max(initial=0.0))
         if float(np.abs(S - S.T).max(initial=0.0)) > slack or values.min(initial=0.0) < -slack:
             raise InvalidInputError(
-                "noise_covariance is no covariance: it must be symmetric, with no eigenvalue below 0.",
+                "noise_covariance is not a covariance: it must be symmetric, with no eigenvalue below 0.",
                 param="noise_covariance",
             )
 
     def digest(self, X: Embeddings) -> str:
-        """Return a hash of the declaration and of the oracle's releases of two rows of ``X``.
-
-        A release that ignores its generator contributes only the oracle's presence.
-        """
+        """Return a hash of the declaration and of the oracle's releases, if repeatable, of two rows of ``X``."""
         hashed = hashlib.sha256(str((self.dimension, self.adaptive)).encode())
         if self.noise_covariance is not None:
             hashed.update(np.ascontiguousarray(self.noise_covariance, dtype=np.float64).tobytes())
@@ -632,7 +623,6 @@ def _collect(state: Any, prefix: str, arrays: dict[str, Any], values: dict[str, 
 
 
 def _build(kind: type[Any], arrays: Mapping[str, Any], values: Mapping[str, Any], prefix: str) -> Any:
-    """Return the dataclass that `_collect` flattened."""
     hints = get_type_hints(kind)
     given: dict[str, Any] = {}
     for each in dataclasses.fields(kind):

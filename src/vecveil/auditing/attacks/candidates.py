@@ -41,10 +41,7 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
         """Return the released vectors, (M, r), and the pool, (P, r), in a space with Euclidean distances."""
 
     def _misfit(self, state: Any, squares: FloatArray) -> FloatArray:
-        """Return the misfit of candidates at these squared distances; the least ranks first.
-
-        It may change by at most the change of a square, or ties are missed.
-        """
+        """Return the misfit at these squared distances (Lipschitz constant 1 at most); the least ranks first."""
         return squares
 
     @abstractmethod
@@ -152,10 +149,7 @@ class _ExpectedReleaseMatching(_ReleaseModelAttack, CandidateAttack):
 
 
 class CosineMatching(_ExpectedReleaseMatching):
-    """Candidates ranked by the cosine between their expected release and the released vector.
-
-    It needs no noise covariance, only a vector database. Behind anisotropic noise the likelihood recovers more.
-    """
+    """Candidates ranked by the cosine between their expected release and the released vector."""
 
     name = "matching-cosine"
     description = "Candidates ranked by the cosine of their expected release with the vector."

@@ -36,10 +36,7 @@ class LadderResult:
 
     @property
     def worst(self) -> AttackResult:
-        """Return the attack with the highest R-precision; ``worst.value`` is the verdict.
-
-        The highest of several noisy figures is biased upwards: the ladder errs on the side of caution.
-        """
+        """Return the attack with the highest R-precision; the maximum of noisy figures errs on the side of caution."""
         return max(self.results, key=lambda result: result.value)
 
     def __getitem__(self, name: str) -> AttackResult:

@@ -24,10 +24,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Perceptron:
-    """A trained network of released vectors.
-
-    ``epoch`` is the one of its weights, ``course`` the validation figure after each epoch.
-    """
+    """A trained network of released vectors, its ``epoch``, and the validation figure after each (``course``)."""
 
     inputs: InputMap
     network: Network
@@ -35,7 +32,6 @@ class Perceptron:
     course: Array
 
     def __call__(self, Y: Embeddings) -> Array:
-        """Return the logits of released vectors, (N, V)."""
         return self.network(self.inputs(Y))
 
     def details(self) -> dict[str, Any]:
@@ -57,11 +53,8 @@ def fit_perceptron(
 
     With an oracle every epoch sees fresh releases, so the network cannot memorise the noise. Without one, the
     schedule's input noise and weight decay regularise. Every epoch draws as many further texts
-    (`LabelledVectors.further`) as there are training texts.
-
-    Args:
-        judge: ``judge(logits, L)`` returns the figure of validation texts.
-        slack: Of the best figure.
+    (`LabelledVectors.further`) as there are training texts. ``judge(logits, L)`` returns the figure of validation
+    texts.
     """
     inputs = fit_input_map(session.draw(train.X))  # unfiltered: measured stronger here
     held_out = inputs(session.draw(validation.X))
@@ -135,10 +128,7 @@ class MLPAttack(TokenInferenceAttack):
     def __init__(
         self, hidden: Sequence[int] = (512,), *, device: str = "auto", **training: Unpack[ScheduleOptions]
     ) -> None:
-        """Set the network's shape, and changes to the training `TUNED`.
-
-        ``input_noise`` and ``weight_decay`` are used only without an oracle.
-        """
+        """Set the network's shape and changes to `TUNED`; input noise and weight decay apply without an oracle only."""
         self.schedule = replace(TUNED, hidden=tuple(hidden), device=device, **training)
         self.name = "-".join(["mlp", *map(str, self.schedule.hidden)])
 

@@ -128,7 +128,6 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
 
 
 def validation_auc(scores: Array, L: Array) -> float:
-    """Return the AUC of scores (N, 1) for choosing a setting."""
     return auc(scores[:, 0], L[:, 0]).value
 
 

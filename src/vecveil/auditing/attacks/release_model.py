@@ -31,7 +31,6 @@ class InputMap:
     weights: FloatArray
 
     def __call__(self, Y: Embeddings) -> npt.NDArray[np.float32]:
-        """Return the inputs of ``Y``, (N, r)."""
         kept, column = np.nonzero(self.weights)
         # Without a filter every output is one scaled coordinate: a product of matrices would take as long as training.
         if len(column) == self.weights.shape[1] and np.array_equal(np.sort(column), np.arange(len(column))):
@@ -78,10 +77,7 @@ def _wiener(covariance: FloatArray, noise_covariance: Matrix) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class ReleaseMoments:
-    """Moments of released vectors y, (N, m), and a target t, (N, T), of the same texts.
-
-    ``covariance`` is Cov(y), noise included, and ``cross`` is Cov(y, t).
-    """
+    """Moments of released vectors y, (N, m), and a target t, (N, T): ``covariance`` Cov(y), ``cross`` Cov(y, t)."""
 
     mean: FloatArray
     target_mean: FloatArray
@@ -166,7 +162,6 @@ class Denoiser:
     penalty: float
 
     def __call__(self, Y: Embeddings) -> Embeddings:
-        """Return the estimates, (N, n), in the precision of ``Y``."""
         exact = (Y.astype(np.float64) - self.mean) @ self.weights + self.centre
         return exact.astype(Y.dtype)
 
@@ -249,7 +244,6 @@ class ReleaseModel:
 
 
 def mean_release(clean: Embeddings, knowledge: Knowledge, rng: np.random.Generator, *, draws: int) -> FloatArray:
-    """Return the mean of ``draws`` releases of each clean vector, (P, m)."""
     total = np.zeros((len(clean), knowledge.dimension))
     for i in range(0, len(clean), _ROWS):
         for _ in range(draws):

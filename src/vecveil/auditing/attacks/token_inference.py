@@ -1,7 +1,4 @@
-"""Token inference: score from a released vector which words of the concept its text contains.
-
-Ridge and kernel regression, nearest neighbours and a Bayes posterior over auxiliary texts; networks are in `networks`.
-"""
+"""Token inference: score from a released vector which words of the concept its text contains."""
 
 from __future__ import annotations
 
@@ -80,9 +77,7 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
         noise_covariance: Matrix | None = None,
         seed: int = 0,
     ) -> FloatArray:
-        """Return the scores (M, V) of the test vectors after learning as `run` does, for figures of parts of the
-        vocabulary.
-        """
+        """Return the scores (M, V) of the test vectors after learning as `run` does."""
         knowledge = Knowledge(test.dimension, release, noise_covariance)
         knowledge.check(train, owner=type(self).__name__)
         self._check(train, test, knowledge)
@@ -185,10 +180,7 @@ def fit_linear(
     *,
     draws: int,
 ) -> tuple[ReleaseMoments, float, FloatArray]:
-    """Return the moments of the training releases, the ridge penalty that ``judge`` prefers, and its weights.
-
-    ``judge(scores, L)`` returns the figure of scores of validation texts.
-    """
+    """Return the moments of the training releases, the penalty that ``judge(scores, L)`` prefers, and its weights."""
     knowledge, rng = session.knowledge, session.rng
     moments = release_moments(train.X, train.L, knowledge, rng, draws=draws)
     held, labels = held_out(validation, knowledge, rng)
@@ -396,12 +388,9 @@ def fit_kernel_ridge(
     noise_covariance: Matrix | None,
     blocks: Sequence[npt.NDArray[np.intp]] = (),
 ) -> KernelModel:
-    """Return the regression from releases ``Y`` to labels ``L``.
+    """Return the regression from releases ``Y`` to labels ``L``, with row weights that divide the penalty.
 
-    Args:
-        weight: (N,) weight of each row; the penalty of a row is divided by it.
-        blocks: Parts of the rows that are fitted separately, their predictions averaged: k blocks cost 1/k² of one fit.
-            Empty: one block.
+    ``blocks`` of rows are fitted separately and their predictions averaged: k blocks cost 1/k² of one fit.
     """
     inputs = fit_input_map(Y, noise_covariance if setting.filtered else None)
     centres, labels = inputs(Y), L.astype(np.float32)
@@ -460,10 +449,7 @@ def _solve(kernel: Array, target: Array, penalty: float | Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class KernelRows:
-    """Training rows of a regression: (N, n) vectors before their release, (N, V) labels, (N,) weights.
-
-    ``blocks`` are rows that are fitted together; empty: all of them.
-    """
+    """Training rows of a regression: vectors before their release, labels, weights, and ``blocks`` fitted together."""
 
     X: Embeddings
     L: Array
@@ -523,7 +509,6 @@ class KernelAttack(TokenInferenceAttack):
     def learn(
         self, parts: list[LabelledVectors], setting: KernelSetting, knowledge: Knowledge, rng: np.random.Generator
     ) -> KernelModel:
-        """Return the regression fitted on the texts of all ``parts``."""
         given = self._material(parts, knowledge, rng)
         Y = knowledge.draw(given.X, rng)
         S = knowledge.noise_covariance

@@ -55,10 +55,7 @@ class WrappedAttack(Attack[Any, Any]):
 
 
 def mean_of_releases(release: Release, k: int) -> Release:
-    """Return an oracle whose release is the mean of ``k`` releases of the same vectors.
-
-    The variance of fresh noise falls to 1/k; keyed noise does not change.
-    """
+    """Return an oracle of the mean of ``k`` releases, which reduces the variance of fresh noise to 1/k."""
     count = check_count(k, owner="mean_of_releases", param="k")
 
     def released(X: Embeddings, rng: np.random.Generator) -> Embeddings:
@@ -72,10 +69,7 @@ def mean_of_releases(release: Release, k: int) -> Release:
 
 
 class _RepeatedReleases(WrappedAttack):
-    """A token-inference attack on vectors that are computed from ``k`` releases of each text.
-
-    With k = 1 it is the inner attack itself; ``inner`` defaults to `LinearAttack`, the cheapest strong one.
-    """
+    """A token-inference attack on vectors from ``k`` releases of each text; ``inner`` defaults to `LinearAttack`."""
 
     family = "averaging"
 
@@ -244,7 +238,6 @@ class Locator:
         return self.corrected(releases, estimates) if self.spheres else estimates
 
     def filtered(self, releases: Embeddings) -> FloatArray:
-        """Return the Wiener filter's estimates from the means."""
         means = releases.mean(axis=1, dtype=np.float64)
         estimates: FloatArray = (means - self.mean) @ self.weights + self.centre
         return estimates
@@ -289,7 +282,6 @@ class Locator:
 
 
 def repeated_releases(X: Embeddings, k: int, knowledge: Knowledge, rng: np.random.Generator) -> Embeddings:
-    """Return k releases of each vector, (N, k, n)."""
     return np.stack([knowledge.draw(X, rng) for _ in range(k)], axis=1)
 
 
@@ -363,10 +355,7 @@ def fit_locator(X: Embeddings, held: Embeddings, k: int, knowledge: Knowledge, r
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """Moments of several releases of each training text; names as in `Locator`.
-
-    ``means`` are the (N, n) mean releases less ``mean``, ``noise`` the (n, n) covariance within texts.
-    """
+    """Moments of several releases of each training text, named as in `Locator`, less the mean."""
 
     mean: FloatArray
     means: FloatArray
@@ -475,7 +464,6 @@ class Denoised(WrappedAttack):
 
 
 def _behind(denoiser: Denoiser, knowledge: Knowledge) -> Knowledge:
-    """Return the knowledge of denoised vectors."""
     # The noise passes the linear map W as well: its covariance becomes Wᵀ S W.
     release, S, weights = knowledge.release, knowledge.noise_covariance, denoiser.weights
     return Knowledge(
@@ -486,7 +474,6 @@ def _behind(denoiser: Denoiser, knowledge: Knowledge) -> Knowledge:
 
 
 def _mapped(denoiser: Denoiser, evidence: Any) -> Any:
-    """Return the same evidence with denoised vectors."""
     changes: dict[str, Any] = {"X": denoiser(evidence.X)}
     without = getattr(evidence, "without", None)
     if without is not None:
@@ -498,11 +485,7 @@ def _mapped(denoiser: Denoiser, evidence: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class AccessMap:
-    """The map from the queries that fetched a row to its place among rows that are fetched together.
-
-    Attributes:
-        axes: (Q, d) weights of the queries.
-    """
+    """The map from the queries that fetched a row to its place among rows that are fetched together."""
 
     axes: FloatArray
 

@@ -85,11 +85,7 @@ def top_accuracy(
 
 
 def leakage(probabilities: Any, labels: Any, groups: Any = None, *, base_rates: Any = None, seed: int = 0) -> Estimate:
-    """Return the share of true token instances with a probability above 0.5.
-
-    Formula: SPARSE Eq. 13; the reconstruction of a text is every token with a probability above 0.5. False positives do
-    not count.
-    """
+    """Return the share of true token instances with a probability above 0.5 (SPARSE Eq. 13)."""
     s, true, index = checked_tokens(probabilities, labels, groups, owner="leakage", bounded=True)
     rates = _check_rates(base_rates, true.shape[1], owner="leakage")
     # Chance calls every token present whose base rate is above it.

@@ -94,7 +94,6 @@ class AttackRecord(LeakageFigure, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def figures(self) -> tuple[LeakageFigure, ...]:
-        """The main figure and the others."""
         return (self, *self.also)
 
     @property
@@ -239,10 +238,7 @@ class SkippedAttack(Record, frozen=True):
 
 
 class AnonymityFigure(LeakageFigure, frozen=True, kw_only=True):
-    """A figure of the attack ``attack``: its metric, ``n`` and the unit that is resampled for the interval.
-
-    A subject is the person that texts are about.
-    """
+    """A figure of the attack ``attack``: its metric, ``n`` and the unit that is resampled for the interval."""
 
     attack: str
     unit: Literal["text", "subject"]

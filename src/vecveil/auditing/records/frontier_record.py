@@ -20,12 +20,8 @@ LARGE_PART = 0.25
 
 
 class Leak(Record, frozen=True):
-    """R-precision of the strongest attack: of the k concept words of a text, the share among its k best guesses.
-
-    Attributes:
-        low, high: 95 % interval over groups of texts.
-        reader: name of the attack.
-        n: occurrences of words that the attack was scored on.
+    """R-precision of the strongest attack (``reader``): of the k concept words of a text, the share among its k best
+    guesses.
     """
 
     value: Share
@@ -36,13 +32,7 @@ class Leak(Record, frozen=True):
 
 
 class AuditedLeak(Record, frozen=True):
-    """R-precision of the strongest attack of an audit's quick tier on a design that was fitted with every word.
-
-    Attributes:
-        leak: the attack and its figure.
-        clean: the same attack on clean vectors.
-        chance: share of a guess by the words' frequencies.
-    """
+    """R-precision of the strongest attack of an audit's quick tier on a design that was fitted with every word."""
 
     leak: Leak
     clean: Share
@@ -55,10 +45,8 @@ class AuditedLeak(Record, frozen=True):
 
 
 class Kept(Record, frozen=True):
-    """A utility as a share of the clean vectors' utility, with its 95 % interval.
-
-    Attributes:
-        candidates: rows that are ranked exactly; 0 ranks by the protected vectors alone.
+    """A utility as a share of the clean one, with its 95 % interval; 0 ``candidates`` rank by protected vectors
+    alone.
     """
 
     metric: str
@@ -173,7 +161,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
             if not isinstance(point.arguments.get("method"), str):
                 raise Conflict(f"points[{i}].arguments", "they name no method")
             if any(type(point.arguments.get(name, 0)) not in (int, float, NoneType) for name in _IN_WORDS):
-                raise Conflict(f"points[{i}].arguments", "a strength is no number")
+                raise Conflict(f"points[{i}].arguments", "a strength is not a number")
             if [kept.candidates for kept in point.sealed] != [kept.candidates for kept in self.points[0].sealed]:
                 raise Conflict(f"points[{i}].sealed", "other numbers of candidates than the first point")
         if len({point.number for point in self.points}) < len(self.points):
@@ -186,7 +174,6 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
         return len(self.points) == self.designs and not unfinished
 
     def point(self, number: int) -> FrontierPoint | None:
-        """Return the point of a number, or None."""
         return next((point for point in self.points if point.number == number), None)
 
     # -- choosing

@@ -52,7 +52,6 @@ GRADES: dict[Grade, str] = {
     "not": "Not hidden",
     "unknown": "Not shown",
 }
-"""Word of each grade."""
 MOST, PART = 0.25, 0.5
 """Maximum share of the clean leak over chance that may remain for the grades ``most`` and ``part``."""
 FREQUENT = 0.25
@@ -261,7 +260,6 @@ def above_chance_besides(
 
 
 def decide(audit: AuditRecord) -> Verdict:
-    """Return the verdict of an audit."""
     worst = audit.worst_attack
     kept = [each.relative for each in audit.utility.values() if each.relative is not None]
     if audit.is_sealed:

@@ -1,7 +1,4 @@
-"""Report an audit as an HTML page, Markdown, a CSV table and a short table for a terminal.
-
-The formats share one wording of the figures and of the verdict (`vecveil.auditing.records.verdict`).
-"""
+"""Report an audit as an HTML page, Markdown, a CSV table and a short table for a terminal, in one wording."""
 
 from __future__ import annotations
 
@@ -45,7 +42,6 @@ Source = AuditRecord | Mapping[str, Any] | str | os.PathLike[str]
 
 WORDS = words("audit")
 FAMILY_WORDS = WORDS["families"]
-"""Title and question of each family."""
 COUNTS_WORDS = ("token-inference", "averaging", "held-out-terms")
 """Families whose ``n`` counts word occurrences; the ``n`` of other families counts texts."""
 SEARCH_KEPT = 0.9  # below this share a report advises sealed search

@@ -111,7 +111,6 @@ def control_mapping(audit: AuditRecord, verdict: Verdict) -> list[dict[str, Any]
 
 
 def describe_file(path: Path) -> dict[str, Any]:
-    """Return name, size and SHA-256 of a file."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"name": path.name, "bytes": path.stat().st_size, "sha256": digest}

@@ -36,7 +36,6 @@ def render(
 
 
 def write_report(target: str | os.PathLike[str], document: str) -> Path:
-    """Write a document to ``target`` atomically, and return its path."""
     write_text(target, document)
     return expanded(target)
 
@@ -71,10 +70,7 @@ def _source(name: str, folder: Path | None = None) -> str:
 
 @functools.cache
 def environment(form: str, folder: Path | None = None, escape: Callable[[str], str] | None = None) -> Environment:
-    """Return the Jinja2 environment of a format: ``html``, ``md``, ``txt``, or another one with its ``escape``.
-
-    Templates in ``folder`` take precedence over the package's.
-    """
+    """Return the Jinja2 environment of a format; templates in ``folder`` take precedence over the package's."""
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
         from markupsafe import Markup

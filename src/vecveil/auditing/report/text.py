@@ -97,7 +97,6 @@ def moment(text: str) -> str:
 
 
 def parameter(value: Any) -> str:
-    """Return any JSON value as one line."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -175,7 +174,6 @@ def spreadsheet(value: Any) -> str:
 
 
 def csv_table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a CSV table (RFC 4180)."""
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\r\n")
     writer.writerow(heads)

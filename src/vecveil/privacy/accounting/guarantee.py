@@ -70,7 +70,6 @@ class Guarantee:
         return replace(self, promised=(*self.promised, sentence))
 
     def of_labels(self) -> Guarantee:
-        """Return the guarantee of a concept given by labels."""
         labels = (
             "Anything about the labels themselves. The neighbours are texts: labels give no pairs of texts with and "
             "without the concept, so the distance between texts of different labels is unknown, and an audit measures "
@@ -160,10 +159,7 @@ _NEVER = (
 
 
 def _conditions(fitted_on: str, step: float | None, *, repeated: str) -> tuple[str, ...]:
-    """Return the conditions of every formal guarantee.
-
-    ``step`` is the grid of releases, None for real arithmetic; ``repeated`` the cost of one more release of a text.
-    """
+    """Return the conditions of a formal guarantee; ``step`` is the grid, ``repeated`` the cost of one more release."""
     precision = (
         "ε is proved for real numbers."
         if step is None
@@ -183,7 +179,6 @@ def _conditions(fitted_on: str, step: float | None, *, repeated: str) -> tuple[s
 
 
 def exponent_text(value: float) -> str:
-    """Return an exponent with its significant digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -356,10 +351,7 @@ def gaussian_guarantee(
 def purkayastha_guarantee(
     *, epsilon: float, dimension: int, down: Matrix | None = None, fitted_on: str = "", step: float | None = None
 ) -> Guarantee:
-    """Return the guarantee of the Purkayastha mechanism: ε per radian between the inputs.
-
-    It has no figure per unit of Euclidean distance: short vectors near each other can be an angle of π apart.
-    """
+    """Return the guarantee of the Purkayastha mechanism: ε per radian, without a figure per Euclidean distance."""
     hidden = 0 if down is None else dimension - down.shape[0]
     weak = epsilon > WEAK_EPSILON
     return Guarantee(

@@ -404,7 +404,6 @@ def _hashed_tag(salt: bytes, tag: Any, owner: str, position: int) -> bytes | Non
 
 
 def _last_row(opened: sqlite3.Connection) -> tuple[int, bytes]:
-    """Return the number and checksum of the last event, (0, b"") for an empty ledger."""
     last = opened.execute("SELECT row, checksum FROM events ORDER BY row DESC LIMIT 1").fetchone()
     if last is None:
         return 0, b""
@@ -502,7 +501,6 @@ SALT_BYTES = 32
 def event_checksum(
     salt: bytes, row: int, item: bytes, protector: str, epsilon: float | None, release: bytes | None
 ) -> bytes:
-    """Return the SHA-256 of one event under the ledger's salt."""
     name = protector.encode("utf-8", "surrogatepass")
     # Lengths and presence bytes make the encoding unambiguous: no two events share one input.
     parts = (
@@ -517,7 +515,6 @@ def event_checksum(
 
 
 def cap_checksum(salt: bytes, row: int, cap: int) -> bytes:
-    """Return the SHA-256 of one cap; see `event_checksum`."""
     return hashlib.sha256(_first(salt) + struct.pack(">qq", row, cap)).digest()
 
 
@@ -662,7 +659,7 @@ def _check_regular(path: Path) -> None:
             "releases.",
         )
     if not stat.S_ISREG(mode):
-        raise _refusal(path, "is a folder." if stat.S_ISDIR(mode) else "is no regular file.")
+        raise _refusal(path, "is a folder." if stat.S_ISDIR(mode) else "is not a regular file.")
 
 
 def _check_schema(opened: sqlite3.Connection, path: Path) -> None:
@@ -670,9 +667,7 @@ def _check_schema(opened: sqlite3.Connection, path: Path) -> None:
     (version,) = opened.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:
         raise _refusal(
-            path,
-            "is no ledger of vecveil, or one that was truncated to nothing. Name the ledger, or restore it from a "
-            "copy.",
+            path, "is not a ledger of vecveil, or was truncated to nothing. Pass the ledger, or restore it from a copy."
         )
     if version != SCHEMA_VERSION:
         raise _refusal(path, f"is a ledger of version {version}. Use the vecveil that made it.")
@@ -693,14 +688,14 @@ def _expected_schema() -> frozenset[tuple[str, ...]]:
 
 
 _REASONS = {
-    sqlite3.SQLITE_BUSY: f"is locked by other processes for {BUSY_SECONDS:.0f} s now. Try again; if it stays locked, a "
-    "process that uses it hangs.",
+    sqlite3.SQLITE_BUSY: f"has been locked by other processes for {BUSY_SECONDS:.0f} s. Try again; if it stays locked, "
+    "end the process that hangs.",
     sqlite3.SQLITE_READONLY: "is read-only. Change the permissions of file and folder, or use another ledger.",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened. Check the permissions of the file and of its folder.",
     sqlite3.SQLITE_FULL: "is on a full disk. Free some space.",
     sqlite3.SQLITE_IOERR: "gives an input/output error. Check that the disk has enough space, and a limit on the size "
     "of files.",
-    sqlite3.SQLITE_NOTADB: "is no ledger. Name the ledger.",
+    sqlite3.SQLITE_NOTADB: "is not a ledger. Pass the path of a ledger.",
 }
 _DAMAGED = "is damaged. Restore it from a copy."
 

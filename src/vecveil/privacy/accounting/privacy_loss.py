@@ -69,10 +69,7 @@ class PrivacyLoss(ABC):
         return _like(np.clip(value, 0.0, 1.0), epsilon)
 
     def epsilon(self, *, delta: float) -> float:
-        """Return the smallest ε ≥ 0 with δ(ε) ≤ delta: 0 if delta is at least the total variation.
-
-        Rounded up, by at most 1e-15 of the largest candidate, so the guarantee stays true.
-        """
+        """Return the smallest ε ≥ 0 with δ(ε) ≤ delta, rounded up by at most 1e-15 of the largest candidate."""
         target = check_probability(delta, owner=type(self).__name__, param="delta")
         # δ = 0 is pure DP: no search could find the point where a positive δ vanishes.
         if target == 0:

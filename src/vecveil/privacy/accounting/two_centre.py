@@ -53,10 +53,7 @@ def log_symmetric_integral(reach: float, log_even: Callable[[Array], Array]) -> 
 
 
 def check_reach(epsilon: float, distance: float, *, owner: str, param: str) -> float:
-    """Return r = epsilon·distance; raise `InvalidInputError` if it overflows.
-
-    A loss below 1e-290 is rounded up to 1e-290, which keeps every guarantee true.
-    """
+    """Return r = epsilon·distance, at least 1e-290, which keeps guarantees true; raise if it overflows."""
     reach = epsilon * distance
     if not math.isfinite(reach):
         raise InvalidInputError(f"{owner}: epsilon times `{param}` overflows.", param=param)
@@ -289,10 +286,7 @@ class LaplacePrivacyLoss(TwoCentreLoss):
 
 
 def _bessel_ratio(n: int, a: float) -> float:
-    """Return K_ν(a)/K_{ν+1}(a) for ν = n/2 − 1, n ≥ 2.
-
-    The upward recurrence is stable: K_{ν+1} = K_{ν−1} + (2ν/a) K_ν (DLMF 10.29.1) gives q_ν = a/(a q_{ν−1} + 2ν).
-    """
+    """Return K_ν(a)/K_{ν+1}(a) for ν = n/2 − 1, n ≥ 2, by the stable upward recurrence (DLMF 10.29.1)."""
     order = n / 2 - 1 - (n - 1) // 2  # 0 for an even n, −1/2 for an odd one
     if order < 0:
         ratio = 1.0  # K_{−1/2} = K_{1/2}

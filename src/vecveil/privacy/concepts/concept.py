@@ -130,7 +130,7 @@ class Concept:
 
     @classmethod
     def from_spans(cls, name: str, spans: Sequence[Any]) -> Concept:
-        """Return a concept of given spans, one list for each text; see :class:`AnnotatedSpans`."""
+        """Return a concept of given spans, one list per text; see :class:`AnnotatedSpans`."""
         return cls(name, (AnnotatedSpans(spans, owner="Concept.from_spans"),))
 
     @classmethod
@@ -372,10 +372,7 @@ LONGEST_TIME_LIMIT = 60.0  # seconds; a record from a file must not stall the ca
 
 
 def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:
-    """Return the record of a concept of terms, patterns, and entity types whose models have names.
-
-    Other detectors raise `ConceptError`: a file contains no code and no model.
-    """
+    """Return the record of a concept of terms, patterns and named models; raise `ConceptError` for others."""
     detectors = [_record(detector) for detector in concept.detectors]
     if concept.columns or concept.labels is not None or None in detectors:
         raise ConceptError(

@@ -109,9 +109,8 @@ def _content(path: Path) -> dict[Any, Any]:
 
 
 def load_yaml(text: str, name: str, *, owner: str) -> Any:
-    """Return the content of YAML ``text``.
-
-    Invalid YAML, anchors, aliases, merge keys and repeated keys raise `DataFileError` with the line.
+    """Return the content of YAML ``text``; raise `DataFileError` for invalid YAML, anchors, aliases and repeated
+    keys.
     """
     with optional_import("Reading a YAML file", "yaml", "concepts"):
         import yaml
@@ -147,10 +146,7 @@ def load_yaml(text: str, name: str, *, owner: str) -> Any:
 
 
 def read_text(path: Path, *, owner: str, most: int, param: str = "path", named_by: Path | None = None) -> str:
-    """Return the text of a regular file of at most ``most`` bytes, decoded by `decode_text`.
-
-    ``named_by`` is the file that names this one and must lie in the same folder.
-    """
+    """Return the text of a regular file of at most ``most`` bytes, which must lie in the folder of ``named_by``."""
     try:
         # A concept file from another person must not read this user's other files as terms.
         if named_by is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(named_by.parent)):

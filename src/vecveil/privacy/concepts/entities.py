@@ -286,7 +286,7 @@ class SpacyDetector(EntityDetector):
                 self._pipeline = spacy.load(model)
             except (OSError, ValueError):
                 raise InvalidInputError(
-                    f"{self._model!r} is no installed spaCy pipeline and no folder of one. Install one with: "
+                    f"{self._model!r} is not an installed spaCy pipeline or the folder of one. Install one with: "
                     "python -m spacy download en_core_web_sm",
                     param="model",
                 ) from None
@@ -404,8 +404,8 @@ class HuggingFaceDetector(EntityDetector):
                 self._pipeline = transformers.pipeline("token-classification", model=weights, tokenizer=words)
             except (OSError, ValueError, KeyError) as error:
                 raise InvalidInputError(
-                    f"{self._model!r} is no token-classification model on this machine with a tokenizer and "
-                    "safetensors. Give the folder of a saved model, or download it with `hf download NAME`.",
+                    f"{self._model!r} is not a local token-classification model with a tokenizer and safetensors. "
+                    "Pass the folder of a saved model, or download it with `hf download NAME`.",
                     param="model",
                 ) from error
         else:

@@ -115,7 +115,6 @@ class WordSplitter:
         self._sizes = sorted({len(word) for word in self._known if SPACELESS.search(word)}, reverse=True)
 
     def __call__(self, text: str) -> list[str]:
-        """Return the words of ``text``, in order."""
         result: list[str] = []
         for word in words(text):
             if word in self._known:
@@ -393,9 +392,8 @@ class TermDetector:
     Upper and lower case are equal unless ``case_sensitive``, letters with and without accents unless
     ``accent_sensitive``. Always equal are composed and decomposed characters, full-width and plain letters, any run of
     whitespace and one space, a space next to punctuation and none ("St. John 's", "St.John's"), and typographic and
-    plain apostrophes and hyphens. Invisible characters are ignored. A match begins and ends at word boundaries
-    (``is_boundary``): ``art`` matches in ``art's``, ``art-house`` and ``smart_art``, not in ``party``. Of nested
-    matches the longest whole word counts.
+    plain apostrophes and hyphens. Invisible characters are ignored. ``art`` matches in ``art's``, ``art-house`` and
+    ``smart_art``, not in ``party``. Of nested matches the longest whole word counts.
 
     Args:
         terms: At least one term; duplicates count once.

@@ -34,10 +34,7 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class TokenVocabulary:
-    """The words whose leakage is measured; column ``j`` of token labels belongs to ``tokens[j]``.
-
-    The tokens are text of the concept: the repr shows only their number.
-    """
+    """Words whose leakage is measured, in the order of token labels; the repr shows only their number."""
 
     tokens: tuple[str, ...]
     _columns: dict[str, int] = field(init=False, repr=False, compare=False)
@@ -95,8 +92,6 @@ class ConceptMatches:
     Every text is in exactly one of ``with_concept``, ``without_concept`` and ``emptied``.
 
     Attributes:
-        name: Name of the concept.
-        texts: The given texts; D+ are those with the concept.
         spans: Spans of each text, sorted and disjoint; empty for a concept given by labels.
         with_concept: Indices of the texts that contain the concept and other words: the pairs.
         without_concept: Indices of the texts without a match.
@@ -122,9 +117,8 @@ class ConceptMatches:
         return [self.texts[i] for i in self.with_concept]
 
     def negatives(self) -> list[str]:
-        """Return D-: the same texts without the concept, in the order of ``with_concept``.
-
-        A concept given by labels raises `ConceptError`.
+        """Return D-: the texts of D+ without the concept, in order; raise `ConceptError` for a concept given by
+        labels.
         """
         if self.labels is not None:
             raise ConceptError(
@@ -200,10 +194,7 @@ def build_matches(
     min_texts: int,
     owner: str,
 ) -> ConceptMatches:
-    """Return the matches; raise if the concept matches nothing, too few texts, or whole texts only.
-
-    ``negatives`` has one text for each text with spans, in order; none for a concept given by labels.
-    """
+    """Return the matches; raise if the concept matches nothing, too few texts, or whole texts only."""
     empty: list[int] = []
     rests: list[str] = []
     if labels is not None:
@@ -285,13 +276,7 @@ _SPACE = re.compile(r"\s+")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Windows:
-    """Matches in the windows that the encoder reads.
-
-    Attributes:
-        matches: in the windows.
-        source: index of each window's text.
-        report: counts for a record; empty if the encoder reads every text to its end.
-    """
+    """Matches in the encoder's windows, the index of each window's text, and counts for a record."""
 
     matches: ConceptMatches
     source: Indices
@@ -328,9 +313,6 @@ def within_window(
         detectors: the concept's, to remove matches that a removal joins.
         read: the encoder's; None if its window is unknown.
         split: False drops what lies beyond the window.
-
-    Raises:
-        ConceptError: fewer than ``min_texts`` texts contain the concept where the encoder reads it.
     """
     texts = matches.texts
     lengths = [len(text) for text in texts] if read is None else read(texts)
@@ -403,9 +385,7 @@ MOST_WORDS = 10_000
 FEWEST_LISTED = 20
 """Minimum number of listed words to estimate the weights of others."""
 RELATED = 0.5
-"""Total weight of the other words, as a share of the listed words' weight. A higher value hides more unlisted words and
-fewer listed ones.
-"""
+"""Total weight of other words relative to the listed ones; a higher value hides more unlisted, fewer listed words."""
 RIDGE = 1.0
 
 Encode = Callable[[list[str]], Any]

@@ -26,10 +26,7 @@ _SET = re.compile(r"\[\^?(?!\])")
 
 
 def unrolled_size(pattern: str) -> int:
-    """Return an upper bound of the number of elements of ``pattern`` with its repetitions written out.
-
-    Counts of nested groups multiply. If comments or flags hide the groups, all counts multiply.
-    """
+    """Return an upper bound of the number of elements of ``pattern`` with its repetitions written out."""
     # The cheap bound first: every count multiplies, whether or not groups enclose it.
     counts = [max(1, int(digits)) for digits in _COUNT.findall(pattern)]
     every = len(pattern)
@@ -83,7 +80,7 @@ def _end_of_set(pattern: str, start: int) -> int:
 
 
 def over_lines(pattern: str) -> str:
-    """Return ``pattern`` in NFC, changed to match plain characters and line breaks for spaces too.
+    """Return ``pattern`` in NFC that also matches plain characters, and line breaks for spaces.
 
     A pattern with comments, flags for them, or named classes in brackets is only normalised.
     """
@@ -196,10 +193,7 @@ class PatternDetector:
         return {"kind": "patterns", "patterns": len(self), "time_limit": self.time_limit}
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
-        """Return the matches in each text, pattern by pattern.
-
-        A text beyond the time limit, or an empty match, raises `InvalidInputError`.
-        """
+        """Return the matches in each text; raise `InvalidInputError` beyond the time limit and for an empty match."""
         return [self._spans(row, text) for row, text in enumerate(texts)]
 
     def _spans(self, row: int, text: str) -> list[Span]:

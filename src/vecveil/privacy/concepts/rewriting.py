@@ -142,9 +142,8 @@ class Rewriter(ABC):
         return {}
 
     def to_record(self) -> dict[str, Any]:
-        """Return everything needed to rewrite again: terms, patterns and word lists in plain text.
-
-        A concept that cannot be saved raises `ConceptError`.
+        """Return everything needed to rewrite again, in plain text; raise `ConceptError` if the concept cannot be
+        saved.
         """
         concept = concept_record(self.concept, owner="Protector.save")
         return {"kind": self.kind, "seed": self.seed, "concept": concept, **self.settings()}
@@ -304,7 +303,6 @@ class ReplacingByMembers(Rewriter):
 
 
 def members_of(texts: Sequence[str], spans: Sequence[Sequence[Span]]) -> dict[str, tuple[str, ...]]:
-    """Return the terms of each label as first written, sorted."""
     terms_of: dict[str, dict[str, str]] = defaultdict(dict)
     for text, row in zip(texts, spans, strict=True):
         for span in row:
@@ -419,10 +417,7 @@ _POSSESSIVES = ("'s", "’s")
 
 
 def _written_like(member: str, original: str) -> str:
-    """Return ``member`` with the case and possessive form of ``original``.
-
-    All capitals and an initial capital are copied; an initial small letter is not, since names keep their capital.
-    """
+    """Return ``member`` with the capitals and possessive form of ``original``; names keep their initial capital."""
     ending = next((end for end in _POSSESSIVES if original.endswith(end)), "")
     if ending and not member.endswith(_POSSESSIVES):
         original = original[: -len(ending)]
@@ -555,10 +550,7 @@ PROVIDERS = {
 def made_up_members(
     types: Iterable[str], *, locales: Sequence[str] = ("en_US",), count: int = 500, seed: int = 0
 ) -> dict[str, tuple[str, ...]]:
-    """Return at most ``count`` distinct values for each type; equal seeds give equal values.
-
-    A type without a Faker provider raises `ConceptError`.
-    """
+    """Return at most ``count`` distinct values per type; raise `ConceptError` for a type without a Faker provider."""
     labels = sorted(set(types))
     unknown = sum(label.upper() not in PROVIDERS for label in labels)
     if unknown:

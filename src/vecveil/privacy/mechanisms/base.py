@@ -147,10 +147,7 @@ class Mechanism(ABC):
         return np.asarray(np.linalg.norm(differences, axis=1))
 
     def advantage(self, distances: Vector) -> Vector:
-        """Return the largest advantage of any attacker at distinguishing two inputs at these distances.
-
-        The default, 1 for any two different inputs, is an upper bound for every mechanism and exact without noise.
-        """
+        """Return the largest advantage of any attacker at distinguishing inputs at these distances; by default 1."""
         return np.where(np.asarray(distances) > 0, 1.0, 0.0)
 
     @abstractmethod

@@ -101,10 +101,7 @@ class EllipticalMechanism(Mechanism):
         return finite
 
     def distances(self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None) -> Vector:
-        """Return ‖x − x'‖_Σ of each pair of rows, or the norm of T(x − x') in (TΣTᵀ)⁺ after a map T.
-
-        ``down`` is T as (m, n) of full row rank; a square T is invertible and changes no distance.
-        """
+        """Return ‖x − x'‖_Σ of each pair of rows, or the norm of T(x − x') in (TΣTᵀ)⁺ after a map T = ``down``."""
         # float64: near rows differ only in the last digits of float32.
         differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
         if down is None or len(down) == self.dimension:

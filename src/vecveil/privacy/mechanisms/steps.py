@@ -39,7 +39,7 @@ class Before:
     def __post_init__(self) -> None:
         if self.kind not in ("none", "normalise", "clip"):
             raise InvalidInputError(
-                f"{repr(self.kind)[:40]} is no `before`: it is 'none', 'normalise' or 'clip:RADIUS'.", param="before"
+                f"Unknown `before`: {repr(self.kind)[:40]}. Use 'none', 'normalise' or 'clip:RADIUS'.", param="before"
             )
         if self.kind == "clip":
             check_positive(self.radius, owner="fit", param="before")
@@ -59,7 +59,7 @@ class Before:
             if isinstance(error, InvalidInputError):
                 raise
             raise InvalidInputError(
-                f"{repr(value)[:40]} is no `before`: it is 'none', 'normalise' or 'clip:RADIUS'.", param="before"
+                f"Unknown `before`: {repr(value)[:40]}. Use 'none', 'normalise' or 'clip:RADIUS'.", param="before"
             ) from None
 
     @property
@@ -91,10 +91,7 @@ NOTHING_BEFORE = Before()
 
 
 def unit_rows(X: Embeddings) -> tuple[Embeddings, Vector]:
-    """Return the rows of ``X`` at norm 1 in float64, and their norms; rows of zeros stay zeros.
-
-    Sums have a fixed order, so the result is the same on every machine.
-    """
+    """Return the rows of ``X`` at norm 1 in float64, equal on every machine, and their norms; zero rows stay zero."""
     rows = X.astype(np.float64)
     # Divide by the largest value first, so that no square overflows or vanishes.
     largest = np.abs(rows).max(axis=1)
@@ -127,7 +124,7 @@ class Step:
         owner, param = "fit", "postprocess"
         if self.kind not in STEP_KINDS:
             raise InvalidInputError(
-                f"{repr(self.kind)[:40]} is no step of `postprocess`; steps are none, wiener, {', '.join(STEP_KINDS)}.",
+                f"Unknown step of `postprocess`: {repr(self.kind)[:40]}. Use none, wiener, {', '.join(STEP_KINDS)}.",
                 param=param,
             )
         if self.kind == "truncate":

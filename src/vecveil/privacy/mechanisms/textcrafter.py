@@ -30,7 +30,6 @@ REDRAWS = 3
 """Redraws of a perturbation without a part orthogonal to v, before a fixed direction replaces it."""
 
 RADII = (1e-4, 1e4)
-"""Least and largest radius."""
 
 _BLOCK = 2048  # rows per pass through the policy
 
@@ -67,9 +66,8 @@ def check_radius(value: Any, *, owner: str) -> float:
 
 
 def orthogonal_step(d: Embeddings, v: Embeddings, radius: float) -> tuple[Embeddings, Vector]:
-    """Return r d⊥/‖d⊥‖ with d⊥ = d − (d·v) v (Eq. 17), and the rows where ‖d⊥‖ is too small for a direction.
-
-    ``d`` and ``v`` are (N, n) float64; the rows of ``v`` have norm 1.
+    """Return r d⊥/‖d⊥‖, d⊥ = d − (d·v) v (Eq. 17), (N, n) float64, and the rows where d⊥ is too short for a
+    direction.
     """
     across = d - np.einsum("ij,ij->i", d, v)[:, None] * v
     # Rounding leaves about 2⁻⁵³·(d·v) along v: a second Gram-Schmidt pass removes it.

@@ -95,7 +95,6 @@ class Data:
 
     @property
     def arrays(self) -> list[Embeddings]:
-        """Return the positives, negatives and background, as far as there are any."""
         return [X for X in (self.positive, self.negative, self.background) if X is not None]
 
     @property
@@ -106,7 +105,6 @@ class Data:
 
     @property
     def ordinary(self) -> Embeddings | None:
-        """Return the background, or the negatives in its place."""
         return self.negative if self.background is None else self.background
 
     @cached_property
@@ -132,7 +130,6 @@ class Data:
         return self.positive, self.negative
 
     def preprocessed(self, before: Before, owner: str) -> Data:
-        """Return the data after the step before the noise."""
         positive, negative, background = (
             None if X is None else before.apply(X, owner=owner) for X in (self.positive, self.negative, self.background)
         )
@@ -248,7 +245,6 @@ def _wrong_rows(param: str, given: str, expected: str) -> InvalidInputError:
 
 
 def _zeros_and_ones(value: Any, rows: int, param: str) -> TokenLabels:
-    """Return 0/1 labels (rows, V) as uint8."""
     labels = np.asarray(value)
     numbers = labels.dtype.kind in "biuf"
     if labels.ndim != 2 or len(labels) != rows or not numbers or not np.isin(labels, (0, 1)).all():
@@ -282,10 +278,7 @@ def _check_groups(value: Any, rows: int) -> Groups:
 def _with_classes(
     X: Embeddings, labels: TokenLabels, background: Embeddings | None
 ) -> tuple[Embeddings, TokenLabels, Embeddings | None]:
-    """Return the rows that contain a label, their labels, and the other rows followed by the background.
-
-    With a single class the others count as a second one.
-    """
+    """Return the rows with a label, their labels (two classes at least), and the background with the other rows."""
     held = labels.any(axis=1)
     others = X[~held]
     if background is not None:

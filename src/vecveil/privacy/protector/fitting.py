@@ -327,7 +327,6 @@ class TextOptions:
             check_count(self.min_token_count, owner="fit", param="min_token_count")
 
     def stage(self, concept: Concept) -> StageOptions | None:
-        """Return the checked options of the rewriting before the encoder, or None."""
         given = {name: getattr(self, name) for name in ("detector", "hypernyms", "surrogate_key", "surrogates")}
         if self.rewrite is None and all(value is None for value in given.values()):
             return None
@@ -339,8 +338,7 @@ class PairTexts:
     """The texts of pairs, the user's own first, and ordinary ones. Keep it in memory: it contains texts.
 
     Attributes:
-        labels: (N, V) the concept words in each positive.
-        vocabulary: the word of each label.
+        labels: (N, V) the words of ``vocabulary`` in each positive.
         listed: the concept's words, except the rarest.
     """
 
@@ -386,12 +384,8 @@ class PairTexts:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextFit:
-    """The texts of one fit with their vectors. Keep it in memory: it contains texts.
-
-    Attributes:
-        options: of the fit, with the encoder loaded and the method's options for these rows.
-        findings: entries for the report of the fit.
-        stage: the rewriting before the encoder, or None.
+    """The texts of one fit with their vectors, loaded encoder and report entries. Keep it in memory: it contains
+    texts.
     """
 
     data: Data
@@ -401,7 +395,6 @@ class TextFit:
     stage: TextStage | None
 
     def with_stage(self, protector: Protector) -> Protector:
-        """Return the protector with the text stage that rewrote its texts."""
         if self.stage is None:
             return protector
         texts = [self.matches.texts[i] for i in self.matches.with_concept]
@@ -414,11 +407,7 @@ class TextFit:
 def read_texts(
     texts: Texts, concept: Concept, groups: Sequence[Any] | None, reading: TextOptions, options: FitOptions
 ) -> TextFit:
-    """Return the vectors of texts and of the same texts without the concept, or with their labels.
-
-    Raises:
-        ConceptError: the concept matches nothing, too few texts, or whole texts only.
-    """
+    """Return the vectors of texts and of the same texts without the concept, or with their labels."""
     stage_options = reading.stage(concept)
     if stage_options is not None and options.sealed is not None and isinstance(options.utility, UtilityTask):
         raise InvalidInputError(
@@ -672,7 +661,6 @@ def _report(
     own: Embeddings,
     equal: int,
 ) -> dict[str, Any]:
-    """Return the counts, parameters and measurements of a fit."""
     mechanism, labels = protector.mechanism, data.token_labels
     scales = mechanism.parameters()
     utility = _utility_record(protector, task, own, options.seed)
@@ -727,11 +715,7 @@ def _sealed_record(utility: dict[str, Any], dimension: int) -> dict[str, Any]:
 def _little_protection(
     protector: Protector, data: Data, candidate: Candidate, options: FitOptions, noise: float
 ) -> tuple[dict[str, float], str] | None:
-    """Return figures and a warning if an attacker recovers nearly as much as from clean vectors.
-
-    Raises:
-        CalibrationError: the same, without ``accept_leak``.
-    """
+    """Return figures and a warning if an attacker recovers nearly the clean leak; raise without ``accept_leak``."""
     # The subspace search has measured it on held-out texts; other methods have no such figure.
     leak = candidate.findings.get("reader", {}).get("listed") or leak_of_releases(
         data, lambda X, rng: protector.protect(X, rng), options.seed
@@ -786,7 +770,6 @@ def _word_warnings(data: Data) -> list[str]:
 
 
 def _fit_text_level(texts: Texts, concept: Concept, encoder: Any, keywords: Mapping[str, Any]) -> Protector:
-    """Return the protector of a method that rewrites texts before they are encoded."""
     started = time.perf_counter()
     chosen = TEXT_METHODS[keywords["method"]]
     defaults = DEFAULTS | {name: each.default for name, each in TextOptions.__dataclass_fields__.items()}
@@ -862,11 +845,7 @@ def refit_refusal(protector: Protector) -> str | None:
 
 
 def refit(protector: Protector, data: Data) -> Protector:
-    """Return a protector with the method, settings and noise of ``protector``, fitted on other data.
-
-    Raises:
-        InvalidInputError: `refit_refusal` gives a reason.
-    """
+    """Return a protector like ``protector``, fitted on other data; raise if `refit_refusal` gives a reason."""
     reason, settings = refit_refusal(protector), protector.settings
     if reason is not None or settings is None:
         raise InvalidInputError(f"The protector cannot be fitted again. {reason}", param="protector")

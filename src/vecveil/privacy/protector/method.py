@@ -64,10 +64,8 @@ class Scale:
     def of(
         cls, keywords: Mapping[str, Any], *, method: str, allowed: tuple[str, ...], takes_delta: bool
     ) -> Scale | None:
-        """Return the one scale in ``keywords``, or None for a method without a scale.
-
-        Raises:
-            InvalidInputError: none, several, or one that the method does not take.
+        """Return the one scale in ``keywords``, or None for a method without one; raise for none, several or a wrong
+        one.
         """
         scales = [cls(kind, keywords[kind]) for kind in KINDS if keywords.get(kind) is not None]
         delta = keywords.get("delta")
@@ -95,11 +93,7 @@ class Scale:
         return self.value if self.kind == "target_utility" else None
 
     def noise(self, rms_norm: float, dimension: int, family: NoiseFamily) -> float | None:
-        """Return the noise-to-signal ratio, or None if a target needs a search.
-
-        Raises:
-            InvalidInputError: the ratio is not in [1e-9, 1e9], where floating-point arithmetic is meaningful.
-        """
+        """Return the noise-to-signal ratio, in [1e-9, 1e9], or None if a target needs a search."""
         if self.kind == "target_cosine":
             return family.cosine_ratio(self.value, dimension)
         if self.kind.startswith("target"):
@@ -183,7 +177,6 @@ class Candidate:
         map_of: the map T at a noise-to-signal ratio; only a Wiener filter depends on it.
         parameters: the method's options as chosen; `refit` uses them again.
         fixed_map: True if ``map_of`` ignores its argument.
-        before, after: steps around noise and map.
         mechanism: of a method with a fixed scale; None takes the family's.
         findings: entries for the report of the fit; ``warnings`` is a list.
     """
@@ -210,12 +203,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Aim:
-    """Target of a method's search.
-
-    Attributes:
-        task: the task that a utility target refers to.
-        before: the step before the noise, which the data has passed.
-    """
+    """Target of a method's search: the ``task`` of a utility target, and the step ``before`` the noise."""
 
     task: UtilityTask
     scale: Scale | None
@@ -307,10 +295,7 @@ COSINE_ROWS = 2000
 
 
 class CommonDraws:
-    """Releases of one candidate at any noise level from the same draws, so utility is smooth in the level.
-
-    For a linear family T x and T z are cached per array.
-    """
+    """Releases of one candidate at any noise level from the same cached draws, so utility is smooth in the level."""
 
     def __init__(self, candidate: Candidate, rms_norm: float, seed: int, *, reduced: bool = True) -> None:
         self.candidate = candidate
@@ -320,7 +305,6 @@ class CommonDraws:
         self._cache: dict[int, tuple[Embeddings, Embeddings, Embeddings | None, int]] = {}
 
     def at(self, noise: float) -> Callable[[Embeddings, np.random.Generator | None], Embeddings]:
-        """Return the release at a noise-to-signal ratio."""
         candidate = self.candidate
         linear = candidate.map_of(noise)
 
@@ -450,9 +434,7 @@ def noise_of_advantage(
 def bisect(holds: Callable[[float], bool]) -> float | None:
     """Return the largest noise-to-signal ratio from `SMALLEST_NOISE` to `LARGEST_NOISE` at which ``holds``, or None.
 
-    Args:
-        holds: true up to some ratio and false above it. Calls should share their draws, or bisection follows the
-            sampling error.
+    Calls of ``holds`` should share their draws, or bisection follows the sampling error.
     """
     low, high = SMALLEST_NOISE, LARGEST_NOISE
     if not holds(low):
@@ -467,7 +449,6 @@ def bisect(holds: Callable[[float], bool]) -> float | None:
 
 
 def blas_threads(n: int) -> AbstractContextManager[Any]:
-    """Return the context of a search on vectors of dimension ``n``."""
     # Small products take longer with several BLAS threads, several times so on a busy machine.
     return one_blas_thread() if n <= SMALL else nullcontext()
 
@@ -478,7 +459,6 @@ def largest_noise(utility: Callable[[float], float], target: float) -> float | N
 
 
 def refuse_target(target: float, reachable: float, task: UtilityTask) -> CalibrationError:
-    """Return the error for a target utility out of reach."""
     # Rounded down, so that a fit with the figure of the message succeeds.
     lower = math.floor(max(reachable, 0.0) * 1000) / 1000
     why = (

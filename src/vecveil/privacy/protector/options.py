@@ -66,7 +66,6 @@ class FitOptions:
         own: the method's options, an object of its ``option_type``.
         map: the map after the noise: ``none``, ``wiener``, or the method's ``own map``.
         after: the steps after the map.
-        concept: its name, or None.
     """
 
     owner: str
@@ -271,7 +270,6 @@ def require_no_pairs(method: Method, scale: Scale | None) -> None:
 
 
 def _sealed_search(given: Mapping[str, Any]) -> SealedSearch | None:
-    """Return the settings of sealed search, or None for another utility."""
     utility, query_noise = given["utility"], given["query_noise"]
     sizes = {name: given[name] for name in ("candidates", "collection_size")}
     named = isinstance(utility, str) and utility == "sealed-search"
@@ -293,12 +291,9 @@ def _sealed_search(given: Mapping[str, Any]) -> SealedSearch | None:
 
 
 def check_postprocess(value: Any, default: str) -> tuple[str, tuple[Step, ...]]:
-    """Return the name of the map and the steps after it.
+    """Return the name of the map (``default`` is the method's own) and the steps after it.
 
-    Args:
-        value: None, or a string such as ``wiener,normalise,float16``, or a sequence of such names and of `Step`.
-            ``none`` or ``wiener`` first replaces the method's map.
-        default: the method's own map.
+    ``value`` is None, a string such as ``wiener,normalise,float16``, or a sequence of such names and of `Step`.
     """
     if value is None:
         return default, ()
@@ -319,7 +314,7 @@ def _step(text: str) -> Step:
         number = float(value) if value else None
     except ValueError:
         raise InvalidInputError(
-            f"{repr(text)[:40]} is no step of `postprocess`; steps are such as truncate:128 or int8:0.5.",
+            f"Unknown step of `postprocess`: {repr(text)[:40]}. Use steps such as truncate:128 or int8:0.5.",
             param="postprocess",
         ) from None
     if kind == "int8" and number is None:

@@ -218,10 +218,7 @@ def open_policy(
     key: KeySource = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
 ) -> ReleasePolicy:
-    """Return the release policy of ``protector`` with the arguments of `PolicyOptions`.
-
-    A `ReleasePolicy` is returned unchanged and accepts no other arguments.
-    """
+    """Return the release policy of ``protector`` with these `PolicyOptions`; a `ReleasePolicy` accepts none."""
     if isinstance(protector, ReleasePolicy):
         own = protector.query_noise, protector.key, protector.ledger
         if (query_noise, key, ledger) not in ((1, None, None), own):
@@ -393,7 +390,6 @@ class WrappedEmbedder:
     async def aembed_query(
         self, text: str, embed: Callable[[str], Awaitable[Any]] | None, verify: AsyncEncode | None
     ) -> list[float]:
-        """Asynchronous `embed_query`."""
 
         async def encode(texts: list[str]) -> list[Any]:
             assert embed is not None

@@ -326,10 +326,7 @@ class Protector:
         return low / (NORM_SLACK_NORMALISED if high <= NORMALISED_RATIO * low else LEAST_SLACK)
 
     def accepts(self, X: Embeddings) -> npt.NDArray[np.bool_]:
-        """Return a mask (N,) of the rows of ``X`` (N, n), finite, that `protect` accepts.
-
-        `protect` refuses rows longer than the fit's and rows that the mechanism rejects.
-        """
+        """Return a mask (N,) of the finite rows of ``X`` (N, n) that `protect` accepts by norm and mechanism."""
         limit = self._norm_limit
         accepted = np.ones(len(X), dtype=bool) if limit is None else np.asarray(_norms(X) <= limit)
         if self.before.kind == "normalise":

@@ -165,7 +165,6 @@ def read(path: str | os.PathLike[str]) -> bytes:
 
 
 def checksum(record: dict[str, Any], arrays: Arrays) -> str:
-    """Return the SHA-256 of the record without its checksum, and of all arrays."""
     rest = {key: value for key, value in record.items() if key != "checksum"}
     digest = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
@@ -182,7 +181,7 @@ def damage_refused(name: str) -> Iterator[None]:
     except (ProtectorFileError, MissingDependencyError):
         raise
     except VecveilError as error:
-        raise refuse(name, "contains values that make no protector") from error
+        raise refuse(name, "contains invalid values") from error
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise refuse(name, "lacks a part, or one has the wrong type") from error
     except RecursionError as error:
@@ -190,7 +189,6 @@ def damage_refused(name: str) -> Iterator[None]:
 
 
 def refuse(name: str, reason: str) -> ProtectorFileError:
-    """Return the error for a file that is no sound protector."""
     text = f"{name[:100]} {reason}, so it is not loaded as a protector. Copy the file again or fit a new protector."
     return ProtectorFileError(text, param="path")
 

@@ -71,10 +71,7 @@ def _polynomial(x: Vector, coefficients: list[float]) -> Vector:
 
 
 def negative_log(x: Vector) -> Vector:
-    """Return −log x for x in [2⁻¹²⁷, 2¹²⁷].
-
-    x = 2ᵏz with z in [√½, √2); log z = 2 atanh((z − 1)/(z + 1)) by its series.
-    """
+    """Return −log x for x = 2ᵏz in [2⁻¹²⁷, 2¹²⁷], z in [√½, √2): log z = 2 atanh((z − 1)/(z + 1)) by its series."""
     bits = np.ascontiguousarray(x, dtype=np.float64).view(np.uint64)
     # Integer arithmetic on the bits: subtracting √½ first makes the exponent field hold k.
     shifted = bits - _ROOT_HALF + _BIAS
@@ -127,8 +124,7 @@ def normals(words: Words, pairs: int) -> Embeddings:
 def gammas(words: Words, first: int, tries: int, shape: float) -> Vector:
     """Return one Gamma(shape, 1) variate per row, shape ≥ 1; 0 if every try was rejected.
 
-    Marsaglia and Tsang (2000), exact: a try takes three words from word ``first`` on, two for a normal and one for the
-    rejection.
+    Marsaglia and Tsang (2000), exact: a try takes three words, from word ``first`` on.
     """
     d = shape - 1.0 / 3
     c = 1.0 / (3.0 * np.sqrt(d))

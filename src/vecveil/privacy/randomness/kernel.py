@@ -79,9 +79,8 @@ def release(
     step: float,
     out: Embeddings,
 ) -> bool:
-    """Write the noisy rows of `elementary.release` to ``out``; return whether all are finite.
-
-    All arrays must be C-contiguous; ``out`` has the shape and dtype of ``X``.
+    """Write the noisy rows of `elementary.release` to ``out``, C-contiguous like ``X``; return whether all are
+    finite.
     """
     if _compiled is None:
         out[:], finite = elementary.release(kind, X, words, factors, root, step)
@@ -102,10 +101,7 @@ def counters(starts: Words, blocks: int, first: int) -> Words:
 
 
 def resolve_generator(rng: RandomSource = None, *, owner: str = "resolve_generator") -> np.random.Generator:
-    """Return the NumPy generator for ``rng``, for everything except protecting noise.
-
-    None takes a seed from the operating system; a seed or a `numpy.random.Generator` is repeatable.
-    """
+    """Return the NumPy generator for ``rng``, seeded by the system for None; not for protecting noise."""
     if rng is None:
         return np.random.default_rng(secrets.randbits(128))
     if isinstance(rng, np.random.Generator):
@@ -122,10 +118,7 @@ GAMMA_BLOCKS = 6
 
 
 class BlockCipher:
-    """AES-256 of single blocks under one key, with one context per thread.
-
-    Creating a context costs more than encrypting the blocks of a vector.
-    """
+    """AES-256 of single blocks under one key, with one context per thread, since creating one is slow."""
 
     __slots__ = ("_cipher", "_own")
 
@@ -169,14 +162,12 @@ class WordStream:
         return other
 
     def part(self, start: int, stop: int) -> WordStream:
-        """Return the stream of the rows ``start`` to ``stop`` (excluded)."""
         if start == 0 and stop == self.rows:
             return self
         starts = None if self.starts is None else self.starts[start:stop]
         return self._other(stop - start, self._first + start, starts)
 
     def take(self, rows: npt.NDArray[np.intp]) -> WordStream:
-        """Return the stream of the given rows."""
         return self._other(len(rows), 0, self._starts()[rows])
 
     def words(self, blocks: int, first_block: int = 0) -> Words:
@@ -290,11 +281,7 @@ def add_given(X: Embeddings, noise: Embeddings, factors: Vector, step: float, ou
 
 
 def resolve_stream(rng: RandomSource | WordStream, rows: int, *, owner: str = "resolve_stream") -> WordStream:
-    """Return the stream of words of ``rows`` rows for ``rng``.
-
-    None takes a fresh key from the operating system; a seed or a `numpy.random.Generator` gives a repeatable, insecure
-    stream; a stream is returned unchanged.
-    """
+    """Return the stream of words of ``rows`` rows for ``rng``: secure for None, repeatable and insecure for a seed."""
     if rng is None:
         return WordStream(secrets.token_bytes(32), rows)
     if isinstance(rng, WordStream):

@@ -31,10 +31,7 @@ _PURPOSE = b"vecveil keyed noise 2"
 
 
 def content_ids(X: Embeddings, texts: Sequence[str] | None) -> list[bytes]:
-    """Return the digest of each text, or of each row of ``X`` (N, n), as the id of an item without one.
-
-    Ledgers store ids as salted hashes; keyed noise hashes them under the secret key.
-    """
+    """Return the digest of each text, or of each row of ``X`` (N, n), as the id of an item without one."""
     if texts is None:
         return list(row_digests(X))
     return [hashlib.sha256(t.encode("utf-8", "surrogatepass")).digest() for t in texts]

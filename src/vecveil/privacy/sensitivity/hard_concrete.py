@@ -121,11 +121,9 @@ class HardConcreteMask:
 
     Args:
         mask: (n,) sensitivity of each dimension in [0, 1] (SPARSE Eq. 2).
-        log_alpha: (n,) learnt gate locations.
-        beta: (n,) learnt temperatures.
+        log_alpha, beta: (n,) learnt gate locations and temperatures.
         loss_curve: (epochs,) cross-entropy per row in nats; chance is 0.693.
-        training_accuracy: share of the training rows classified correctly through the mask.
-        held_out_accuracy: the same on the held-out pairs, or None.
+        training_accuracy, held_out_accuracy: share of rows classified correctly through the mask.
         pairs: number of training pairs.
     """
 
@@ -328,7 +326,6 @@ class MaskTrainer:
         self._optimiser = _adam([{"params": [p], "lr": rate} for p, rate in zip(parts, rates, strict=True)])
 
     def _buffers(self, rows: int) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor]:
-        """Return hidden units, their gradients, and labels of a minibatch."""
         # Full minibatches and the shorter last one need different sizes.
         if rows not in self._by_rows:
             torch, device = self._torch, self.device

@@ -73,9 +73,8 @@ class NoiseShape:
 
     @classmethod
     def from_matrix(cls, matrix: Matrix, *, floor: float = 1e-2) -> NoiseShape:
-        """Return an (n, n) ``matrix`` as a shape: symmetrised, eigenvalues floored, scaled to trace n.
-
-        ``floor`` is the least eigenvalue, as a share of the mean, in (0, 1].
+        """Return an (n, n) ``matrix`` as a shape; ``floor`` is the least eigenvalue, as a share in (0, 1] of the
+        mean.
         """
         owner = "NoiseShape.from_matrix"
         floor = check_positive(floor, owner=owner, param="floor")
@@ -324,10 +323,7 @@ class LinearMap:
 
     @classmethod
     def quantised(cls, down: Matrix, up: Matrix | None, *, norm: float) -> LinearMap:
-        """Return the map with entries of 22 bits and a grid 2⁻²⁰ of the largest kept coordinate.
-
-        ``norm`` is the typical norm of an input vector.
-        """
+        """Return the map with 22-bit entries and a grid 2⁻²⁰ of the largest kept coordinate of inputs of ``norm``."""
         # Cauchy-Schwarz: no kept coordinate exceeds the longest row of T times the norm.
         longest = float(np.sqrt((down**2).sum(axis=1).max())) * norm
         step = _power_of_two(longest) * 2.0**-_STEP_BITS
@@ -352,7 +348,6 @@ class LinearMap:
 
     @property
     def rank(self) -> int:
-        """Return m, the number of kept coordinates."""
         return int(self.down.shape[0])
 
     @cached_property
@@ -361,9 +356,8 @@ class LinearMap:
         return self.down if self.up is None else self.up @ self.down
 
     def apply(self, X: Embeddings, *, reduced: bool = False) -> Embeddings:
-        """Return the rows of ``X`` (N, n) through T: (N, n), or the (N, m) kept coordinates.
-
-        Both forms have the same inner products.
+        """Return the rows of ``X`` (N, n) through T: (N, n), or the (N, m) kept coordinates, with equal inner
+        products.
         """
         # float64 also for float32 rows: products of 22-bit entries and grid values fit its 53 bits.
         # Always in two steps: one product with T leaves rounding errors outside the kept directions,

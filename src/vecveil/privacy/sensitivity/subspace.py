@@ -134,10 +134,8 @@ class Moments:
     Attributes:
         K: covariance of embeddings, half from concept-bearing, half from ordinary texts, shrunk by `shrinkage`.
         M: uncentred second moment E[ΦΦᵀ] of the same mixture, without ridge.
-        C: pair covariance.
-        B: between-label covariance, or None without token labels.
-        mean: (n,) mean embedding of the same mixture.
-        rms_norm: root mean square norm of the embeddings.
+        C, B: pair covariance, and between-label covariance or None without token labels.
+        mean, rms_norm: (n,) mean embedding of the same mixture, and root mean square norm.
         preserved: Cov(Φ, task), (n, c), of a task whose covariance no erasure may change, or None.
     """
 
@@ -534,10 +532,7 @@ def labels_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.
 
 
 def standard_error(share: float, labels: npt.NDArray[Any]) -> float:
-    """Return the standard error of ``share_recovered`` on ``labels`` (N, V).
-
-    Binomial in the number of labels; for one column that of an area under the ROC curve (Hanley, McNeil 1982).
-    """
+    """Return the standard error of `share_recovered`: binomial, or for one column Hanley and McNeil's (1982)."""
     marks = np.asarray(labels, dtype=bool)
     held, rest = int(marks.sum()), int((~marks).sum())
     spread = share * (1 - share)
@@ -561,9 +556,7 @@ def standard_error(share: float, labels: npt.NDArray[Any]) -> float:
 READER_ROWS = 2500
 GRADIENT_ROWS = 800
 READER_NOISE = 0.2
-"""Noise-to-signal ratio of the attacker's training releases: without noise it would use directions that any release
-drowns in noise.
-"""
+"""Noise-to-signal ratio of the attacker's training releases, without which it would use faint directions."""
 SHARPNESS, PENALTY = 1.5, 0.3
 """Kernel rate in units of 1/median distance, and ridge."""
 COMPONENTS = 40

@@ -69,11 +69,7 @@ class HeldOutFigures:
 
 
 def measure(logits: Array, y: Array, groups: Array, fitted: Array, seed: int) -> dict[str, Estimate]:
-    """Return accuracy, both F1 and AUC by the names of `HeldOutFigures`.
-
-    ``logits``, ``y`` (True for the PII class) and ``groups`` (N,) are of the held-out rows, ``fitted`` are the classes
-    of the fitted rows.
-    """
+    """Return accuracy, both F1 and AUC of held-out ``logits``; ``fitted`` are the classes of the fitted rows."""
     answer = logits >= 0  # p(e) ≥ 0.5
     # Chance level: always answer the more frequent class.
     guess = np.full(len(y), bool(fitted.mean() >= 0.5))
@@ -252,9 +248,7 @@ Indices = npt.NDArray[np.int64]
 
 
 def balanced_rows(positive: int, plain: int, rng: np.random.Generator) -> tuple[Indices, Indices]:
-    """Return row numbers of both classes, equally many, in order (TextCrafter, Eq. 8); ``rng`` samples the larger
-    down.
-    """
+    """Return equally many row numbers of both classes, in order, sampled by ``rng`` (TextCrafter, Eq. 8)."""
     size = min(positive, plain)
     chosen = [
         np.arange(rows) if rows == size else np.sort(rng.choice(rows, size, replace=False))
@@ -333,9 +327,7 @@ DATE_TIME, URL and UUID are excluded: they are frequent in plain text and identi
 """
 
 PII_MIN_SCORE = 0.35
-"""Above Presidio's format-only patterns (at most 0.3: any seven digits may be a driving licence), below its telephone
-numbers (0.4).
-"""
+"""Above Presidio's format-only patterns (at most 0.3), below its telephone numbers (0.4)."""
 
 
 def pii_detector(

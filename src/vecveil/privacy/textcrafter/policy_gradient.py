@@ -32,14 +32,9 @@ _LOST = 1e-12  # a shorter vector has no direction: the first axis replaces it
 
 
 class ProtectPolicy(nn.Module):
-    """The policy π(d | e) = N(μ(e), diag σ²) and its reference direction v(e), randomly initialised, float32 on the
-    CPU.
+    """The policy π(d | e) = N(μ(e), diag σ²) and its reference direction v(e), float32 on the CPU.
 
-    Args:
-        dimension: n.
-        settings: tokens T, heads, expansion, dropout and initial log σ.
-        generator: on the CPU for every device, so that a seed gives equal draws everywhere. All initial weights and
-            dropout masks come from it.
+    All initial weights and dropout masks come from ``generator``, on the CPU for every device.
     """
 
     def __init__(self, dimension: int, settings: PolicySettings, generator: torch.Generator) -> None:
@@ -224,7 +219,6 @@ class LearningCurves(Record, frozen=True, tag_field="schema", tag="vecveil.train
         return max(self.epochs, key=lambda epoch: epoch.reward)
 
     def with_epoch(self, measures: EpochMeasures) -> LearningCurves:
-        """Return the curves with one more epoch."""
         return LearningCurves((*self.epochs, measures))
 
     def to_record(self) -> dict[str, Any]:
@@ -344,13 +338,8 @@ class PolicyGradient:
     The loss is −E[(R − b) log π(d | e)], R − b held fixed: its gradient goes to μ and σ. With ``direction="learnt"``
     −E[R] is added, d held fixed: its gradient goes to v alone, through e'. The entropy bonus goes to σ.
 
-    The generator is on the CPU for every device and the only source of randomness.
-
-    Args:
-        X: unit vectors (N, n), N ≥ 2.
-        classifier: gives p(e).
-        centroids: (k, n).
-        groups: (N,) numbers of groups that are held out whole; None treats every vector as a group.
+    The generator is on the CPU for every device and the only source of randomness. ``X`` are unit vectors (N, n), N ≥
+    2, and ``groups`` (N,) numbers of groups that are held out whole, or None.
     """
 
     def __init__(
@@ -388,7 +377,6 @@ class PolicyGradient:
 
     @property
     def steps(self) -> int:
-        """Number of steps of an epoch."""
         return -(-len(self._vectors) // self.settings.batch_size)
 
     def order(self) -> list[Tensor]:
@@ -397,10 +385,7 @@ class PolicyGradient:
         return list(torch.split(order.to(self.device), self.settings.batch_size))
 
     def step(self, batch: Tensor) -> tuple[float, float, float]:
-        """Learn from one batch; return the means of its rewards, p(e') and drifts.
-
-        A reward or gradient that is not finite raises `NotFinite` and leaves the weights unchanged.
-        """
+        """Learn from one batch; return its mean reward, p(e') and drift, or raise `NotFinite` without a change."""
         self.module.train()
         # An untrained direction must be the same in every step, so it has no dropout.
         if self.module.direction is not None:

@@ -72,9 +72,7 @@ def plain_centroids(
 
 
 def nearest(X: Embeddings, centroids: Array) -> npt.NDArray[np.int64]:
-    """Return the index of the nearest of ``centroids`` (k, n) for each row of ``X`` (N, n): (N,); the first of
-    equals.
-    """
+    """Return the index (N,) of the nearest of ``centroids`` (k, n) for each row of ``X`` (N, n)."""
     owner = "nearest"
     targets = check_embeddings(centroids, owner=owner, param="centroids", min_rows=1)
     checked = check_embeddings(X, owner=owner, param="X", dimension=targets.shape[1])
@@ -102,14 +100,7 @@ class RewardTerms(NamedTuple):
 
 
 class Reward:
-    """The reward R and its baseline b.
-
-    Args:
-        classifier: logistic regression, p(e) = sigmoid(w · e + b).
-        settings: β, γ and the baseline's coefficient.
-        device: of the vectors.
-        dtype: of the vectors; None is torch.float32.
-    """
+    """The reward R and its baseline b, for vectors of ``dtype`` (None: float32) on ``device``."""
 
     def __init__(
         self,
@@ -128,7 +119,6 @@ class Reward:
         self._settings = settings
 
     def p_pii(self, e: Tensor) -> Tensor:
-        """Return p(e), the classifier's probability of PII."""
         return (e @ self._weights + self._intercept).sigmoid()
 
     def terms(self, protected: Tensor, c: Tensor) -> RewardTerms:

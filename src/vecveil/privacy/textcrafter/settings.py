@@ -90,7 +90,6 @@ class PolicySettings:
             raise InvalidInputError("normalise_advantage is True or False.", param="normalise_advantage")
 
     def heads_for(self, dimension: int) -> int:
-        """Return the number of heads for vectors of ``dimension``."""
         if dimension % self.tokens:
             raise InvalidInputError(f"{self.tokens} tokens do not divide the dimension {dimension}.", param="tokens")
         width = dimension // self.tokens

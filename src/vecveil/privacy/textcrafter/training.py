@@ -30,7 +30,6 @@ Array = npt.NDArray[Any]
 
 
 def array_digest(*arrays: Array) -> str:
-    """Return the SHA-256 of dtypes, shapes and values."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype.str}{array.shape}".encode())

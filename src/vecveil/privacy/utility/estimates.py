@@ -75,10 +75,7 @@ def share_estimate(
     chance: float | None = None,
     seed: int = 0,
 ) -> Estimate:
-    """Return sum(numerator) / sum(denominator) with its `cluster_bootstrap` interval.
-
-    Without a denominator it is the mean of the numerator and n counts rows; with one, n is its sum.
-    """
+    """Return sum(numerator) / sum(denominator), or the mean, with its `cluster_bootstrap` interval."""
     rows = len(numerator)
     below = np.ones(rows) if denominator is None else denominator
     n = rows if denominator is None else int(denominator.sum())
@@ -195,10 +192,7 @@ def _multinomial(rng: np.random.Generator, groups: int, size: int) -> npt.NDArra
 
 
 def bootstrap_interval(values: npt.NDArray[np.float64], value: float, groups: int) -> tuple[float, float]:
-    """Return the percentile interval of the bootstrapped ``values`` of a share, widened to contain ``value``.
-
-    If all draws agree up to rounding it is the exact binomial interval over the ``groups``.
-    """
+    """Return the percentile interval of bootstrapped ``values`` with ``value``; exact binomial if all draws agree."""
     if np.ptp(values) ** 2 <= _ROUNDING:
         return _exact_interval(value, groups)
     tail = (1 - LEVEL) / 2
@@ -238,10 +232,7 @@ def _exact_interval(share: float, groups: int) -> tuple[float, float]:
 
 
 def cluster_normal(value: float, influence: npt.NDArray[np.float64], groups: Any = None) -> tuple[float, float]:
-    """Return the normal interval of a statistic in [0, 1] from the influence of each row.
-
-    ``influence`` contains (N,) contributions that sum to zero; their sums by group give the variance.
-    """
+    """Return the normal interval of a statistic in [0, 1] from each row's influence (N,), whose sum is zero."""
     index, count = group_index(groups, len(influence), owner="cluster_normal")
     sums = np.bincount(index, weights=influence, minlength=count)
     variance = float(sums @ sums)

@@ -34,10 +34,7 @@ def check_binary(labels: npt.NDArray[Any], *, owner: str, param: str) -> BoolArr
 
 
 def top_credit(scores: FloatArray, k: npt.NDArray[np.integer[Any]]) -> FloatArray:
-    """Return, for each row and token, the probability of being among the row's ``k`` best.
-
-    Ties share the remaining places equally. ``scores`` are (N, V), ``k`` is (N,), 0 to V.
-    """
+    """Return (N, V) the probability of each token to be among the row's ``k`` (N,) best, with ties shared."""
     rows, width = scores.shape
     k = np.minimum(np.asarray(k, dtype=np.int64), width)
     # With k = 0 any threshold serves: the credit is set to 0 below.
@@ -83,7 +80,6 @@ def macro_auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
 
 
 def tokens_with_both_classes(labels: BoolArray) -> BoolArray:
-    """Return, for each token, whether some texts contain it and some do not."""
     held = labels.sum(axis=0)
     both: BoolArray = (held > 0) & (held < len(labels))
     return both

@@ -86,10 +86,8 @@ class _ScoreTail:
 class _Sample:
     """The nearest clean rows of each query, and how they would rank in a larger collection.
 
-    Args:
-        own: (Q, n) clean scores of the sample's rows.
-        further: (Q, R) clean scores of rows like the rest of the collection.
-        gains: (Q, n) judgements over each query's ideal DCG; None for the nearest rows themselves.
+    ``own`` (Q, n) and ``further`` (Q, R) are clean scores of the sample and of rows like the rest of the collection;
+    ``gains`` (Q, n) are judgements over each query's ideal DCG, None for the nearest rows themselves.
     """
 
     def __init__(self, own: FloatArray, further: FloatArray, gains: FloatArray | None) -> None:
@@ -113,7 +111,6 @@ class _Sample:
             self.exceedance = betaincinv(place, self.rows + 1 - place, (rank + 0.5) / len(own))
 
     def places(self, own: FloatArray, further: FloatArray) -> _Places:
-        """Return the places of the nearest rows by protected scores; arguments as above."""
         scores = np.take_along_axis(own, self.nearest, axis=1)
         tail = _ScoreTail.of(further)
         counted = tail if further is own else _ScoreTail.of(own)
@@ -158,11 +155,7 @@ class _Places:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Forecast:
-    """The share kept in collections of any size.
-
-    Attributes:
-        checks: figures that the model predicted from parts of the rows, and the measured ones.
-    """
+    """The share kept in collections of any size; ``checks`` are predicted and measured figures of parts of the rows."""
 
     places: _Places
     candidates: int
@@ -375,7 +368,6 @@ class SealedSearchTask(UtilityTask):
 
     @cached_property
     def _whole(self) -> _Sample:
-        """The sample of documents and distractors together."""
         everything = np.hstack(self._clean)
         extra = everything.shape[1] - self._sample.rows
         gains = None if self._gains is None else np.pad(self._gains, ((0, 0), (0, extra)))

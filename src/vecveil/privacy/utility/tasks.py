@@ -115,7 +115,7 @@ def _standardised(values: FloatArray, owner: str) -> FloatArray:
     deviations: FloatArray = values - mean
     norm = np.linalg.norm(deviations)
     if norm <= _CONSTANT * len(values) * abs(mean):  # the mean is rounded: equal values may differ from it
-        text = f"{owner}: `x` or `y` is constant, so that there is no correlation."
+        text = f"{owner}: `x` or `y` is constant, so the correlation is undefined."
         raise InvalidInputError(text, code="E-INPUT-VALUES", param="x")
     return deviations / norm
 
@@ -172,10 +172,7 @@ def neighbour_recall(
 
 
 class NearRows(NamedTuple):
-    """The ``k`` nearest clean rows of each query of `neighbour_recall`, computed once for a search of a scale.
-
-    ``queries`` are rows of the ``rows`` clean ones; entry i of ``pairs`` is a place in ``queries`` and a near row.
-    """
+    """The ``k`` nearest clean rows of each of ``queries``, as (query, row) ``pairs``; computed once for a search."""
 
     k: int
     rows: int
@@ -342,7 +339,6 @@ class Classification:
     macro_f1: Estimate
 
     def to_record(self) -> dict[str, Any]:
-        """Return the result as a JSON object."""
         return {"scenario": self.scenario, "accuracy": self.accuracy.to_record(), "macro_f1": self.macro_f1.to_record()}
 
 
@@ -490,8 +486,8 @@ class UtilityTask(ABC):
         # A share of a figure at or below 0 has no meaning.
         if clean <= 0:
             raise InvalidInputError(
-                f"{type(self).__name__}: clean vectors score {clean:.3g}, so that no share of it can be kept. Check "
-                "the labels, or use another utility.",
+                f"{type(self).__name__}: clean vectors score {clean:.3g}; a target needs a score above 0. Check the "
+                "labels, or use another utility.",
                 param="utility",
             )
         return self._figure(release, rng) / clean

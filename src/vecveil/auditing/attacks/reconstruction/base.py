@@ -157,7 +157,6 @@ class Tokeniser:
 
     @property
     def size(self) -> int:
-        """Return the number of tokens."""
         return int(self._backend.get_vocab_size(with_added_tokens=True))
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> list[Ids]:
@@ -181,7 +180,6 @@ class Tokeniser:
 
     @classmethod
     def load(cls, folder: Path, end: int) -> Tokeniser:
-        """Return the tokeniser of ``tokenizer.json``."""
         text = (folder / "tokenizer.json").read_text(encoding="utf-8")
         return cls(_import_tokenizers().Tokenizer.from_str(text), end)
 
@@ -241,7 +239,6 @@ def rows_by_length(ids: Sequence[Ids], batch: int, rng: np.random.Generator, *, 
 
 
 def import_transformers() -> Any:
-    """Return transformers, or raise the error that names the extra to install."""
     with optional_import("A reconstruction", "transformers", "attacks"):
         import transformers
     return transformers

@@ -130,7 +130,6 @@ class Decoder:
 
     @property
     def parameters(self) -> int:
-        """Return the number of parameters, tied ones counted once."""
         return sum(int(p.numel()) for p in self.module.parameters())
 
     def write(self, Y: Embeddings, *, beams: int = 1, samples: int = 0, batch: int = 128) -> list[str]:
@@ -326,13 +325,7 @@ def _best_gain(scores: Array, prior: Array, holds: Any) -> float:
 
 @dataclass(frozen=True)
 class DecoderPlan:
-    """Sizes and training of a decoder.
-
-    Attributes:
-        shape: Sizes; the language model's sizes are not used if ``model`` is given.
-        vocabulary: Maximum number of tokens of a trained tokeniser.
-        model: A pretrained causal language model: a hub's name or a folder. None trains a GPT-2 from scratch.
-    """
+    """Sizes and training of a decoder; ``model`` names a pretrained causal language model, None trains a GPT-2."""
 
     shape: DecoderShape
     recipe: TrainingRecipe
@@ -484,9 +477,7 @@ class DecoderAttack(ReconstructionAttack):
     ) -> Decoder:
         """Return a decoder that writes ``texts`` from ``draw(X)``, drawn afresh every epoch.
 
-        Args:
-            held_out: Vectors and texts of the validation part, of which at most 2,000 are used.
-            start: Folder of a decoder to continue from, whose sizes then apply, or None.
+        ``held_out`` are vectors and texts of the validation part, ``start`` the folder of a decoder to continue from.
         """
         owner, rng = type(self).__name__, session.rng
         if start is None:

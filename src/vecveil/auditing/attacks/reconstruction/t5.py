@@ -36,13 +36,7 @@ _IGNORED = -100  # label of padding
 
 @dataclass(frozen=True, slots=True)
 class T5Shape:
-    """Projections of a network of ``kind`` hypothesiser or corrector.
-
-    Attributes:
-        inputs: Dimension of its input vectors.
-        repeat: Pseudo tokens that a vector is projected to.
-        hidden: Units between the two layers of a projection.
-    """
+    """Projections of a hypothesiser or corrector: input dimension, pseudo tokens per vector, hidden units."""
 
     kind: str
     inputs: int
@@ -51,10 +45,7 @@ class T5Shape:
 
 
 def t5_config(vocabulary: int, *, width: int, layers: int, heads: int, end: int, pad: int) -> Any:
-    """Return the configuration of a T5 to be trained from scratch: no dropout, one embedding table.
-
-    Encoder and decoder have equally many layers, because transformers 5 requires it for generation.
-    """
+    """Return the configuration of a T5 to be trained from scratch: no dropout, one embedding table, equal depths."""
     return import_transformers().T5Config(
         vocab_size=vocabulary,
         d_model=width,
@@ -180,7 +171,6 @@ class Language:
     max_tokens: int
 
     def ids(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the ids of each text, its end included."""
         return self.tokeniser.encode(texts, self.max_tokens)
 
     def guess_ids(self, texts: Sequence[str]) -> list[Ids]:
@@ -188,7 +178,6 @@ class Language:
         return [np.concatenate([[self.pad], ids]) for ids in self.ids(texts)]
 
     def texts(self, rows: Iterable[Sequence[int]]) -> list[str]:
-        """Return the text of each row of ids."""
         return self.tokeniser.decode([[i for i in row if i != self.pad] for row in rows])
 
 

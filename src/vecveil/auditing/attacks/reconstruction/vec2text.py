@@ -124,7 +124,6 @@ class Space:
     dimension: int  # of the encoder's vectors
 
     def clean(self, texts: Sequence[str]) -> Array:
-        """Return the clean vectors of ``texts``."""
         return encode_checked(self.encode, texts, self.dimension)
 
     def release(self, clean: Array, rng: np.random.Generator) -> Array:
@@ -188,7 +187,6 @@ def _add(
     place: Place,
     beam: int,
 ) -> None:
-    """Score the new texts of each target and keep the best."""
     fresh = [[t for t in dict.fromkeys(some) if t not in p.seen] for p, some in zip(pools, new, strict=True)]
     unknown = [t for t in dict.fromkeys(t for some in fresh for t in some) if t not in vectors]
     if unknown:
@@ -252,7 +250,6 @@ class Preset:
 
     @property
     def heads(self) -> int:
-        """Return the attention heads of a T5 trained from scratch."""
         return max(1, self.width // 64)
 
 
@@ -287,13 +284,8 @@ def train_writer(
     *,
     guesses: tuple[Guesses, Guesses] | None = None,
 ) -> Fit:
-    """Train the writer's network in place.
-
-    Args:
-        inputs_of: Returns the inputs of an epoch: ``target`` and, for a corrector, ``guess``.
-        texts: Tokens of the training and of the validation texts.
-        held: Inputs of the validation texts.
-        session: Its generator gives the seed.
+    """Train the writer's network in place; ``inputs_of`` returns the inputs of an epoch, ``held`` are validation
+    inputs.
     """
     own = others = None
     if guesses is not None:
@@ -317,7 +309,6 @@ def train_writer(
 
 
 def write_guesses(writer: Writer, targets: Array, space: Space) -> Guesses:
-    """Return the hypothesiser's guess for each target."""
     # Greedy decoding: the corrector learns from one guess for each text.
     texts = [guess[0] for guess in writer.guess(targets)]
     return Guesses(writer.language.guess_ids(texts), space.clean(texts))
@@ -327,10 +318,7 @@ def write_guesses(writer: Writer, targets: Array, space: Space) -> Guesses:
 class Vec2TextState:
     """A fitted attack, saved as safetensors, JSON and ``tokenizer.json``.
 
-    Attributes:
-        ridge: From the encoder's vectors to released ones, if there was no oracle.
-        clean: Dimension of the encoder's vectors.
-        seed: Of the releases drawn while correcting.
+    ``ridge`` maps the encoder's vectors, of dimension ``clean``, to released ones if there was no oracle.
     """
 
     hypothesiser: Writer
@@ -346,7 +334,6 @@ class Vec2TextState:
         return len(self.hypothesiser.inputs.mean)
 
     def writers(self) -> Mapping[str, Writer]:
-        """Return the networks by kind."""
         first = {HYPOTHESISER: self.hypothesiser}
         return first if self.corrector is None else {**first, CORRECTOR: self.corrector}
 
@@ -683,10 +670,7 @@ def _begin_from(
 
 
 def _corrector_of(first: Writer, seed: int) -> Writer:
-    """Return an untrained corrector for the guesses of ``first``.
-
-    It starts from the hypothesiser's encoder-decoder; the published corrector starts from T5 again.
-    """
+    """Return an untrained corrector that starts from ``first``; the published corrector starts from T5 again."""
     shape = replace(first.shape, kind=CORRECTOR)
     t5 = first.module["encoder_decoder"]
     module = build(shape, seed=seed, config=t5.config)

@@ -384,7 +384,6 @@ class _Queries:
 
 
 def aim_of(beams: Sequence[_Beam]) -> FloatArray:
-    """Return the targets of the beams, (B, m)."""
     return np.stack([beam.target for beam in beams])
 
 

@@ -154,7 +154,6 @@ class CovarianceOptions:
 
 
 def covariance_candidate(data: Data, options: CovarianceOptions, aim: Aim) -> Candidate:
-    """Return Mahalanobis noise of the shape in the option ``shape``."""
     kind, floor, rank, moments = options.shape, options.floor, options.rank, data.moments
     if isinstance(kind, NoiseShape):
         if kind.dimension != data.dimension:

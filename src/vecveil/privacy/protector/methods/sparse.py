@@ -96,7 +96,6 @@ class WhiteboxOptions:
 
 
 def whitebox_candidate(data: Data, options: WhiteboxOptions, aim: Aim) -> Candidate:
-    """Return diagonal Mahalanobis noise shaped by integrated gradients."""
     from vecveil.privacy.networks import PUBLISHED, train_network  # loads torch
     from vecveil.privacy.training import TrainingRun
 

@@ -74,17 +74,13 @@ FOLDS = (0.4, 0.4, 0.2)
 READER_ROWS, LEARNT_ROWS = 1000, 1600
 """Maximum number of rows for the search's attacker in a fold, and for the attacker of the rest."""
 COPIES = 4
-"""Releases of each text for an attacker's training: attackers with the protector draw as many as they like, and recover
-more from much noise on many directions than from one release.
-"""
+"""Releases of each text for an attacker's training; attackers with the protector draw as many as they like."""
 FEWEST_JUDGED = 20
 """Minimum number of texts with a word for a report."""
 UNLISTED, FEWEST_LABELS = 0.25, 8
 """Share of the concept's words that the folds treat as unlisted, and minimum number of words for that."""
 ENOUGH_NOISE = 0.1
-"""Preferred minimum noise-to-signal ratio of equal settings: without noise an attacker can match a release with a
-candidate text exactly.
-"""
+"""Preferred minimum noise-to-signal ratio: without noise an attacker can match a release with a candidate exactly."""
 
 MAP_UTILITY = 0.95
 """With a given noise, minimum share of the utility at that noise that the map must keep."""
@@ -208,7 +204,6 @@ def _fix_label_rank(data: Data, fixed: dict[str, Any], *, transplants: bool) -> 
 
 
 def _candidate(whole: MapFit, setting: SubspaceSetting, findings: Mapping[str, Any]) -> Candidate:
-    """Return the candidate of a setting, fitted on all texts."""
     data = whole.data
     directions, exact = whole.map(setting)
     # Quantised, so that a release is the same on every machine.
@@ -223,7 +218,6 @@ def _candidate(whole: MapFit, setting: SubspaceSetting, findings: Mapping[str, A
 
 
 def directions_of(moments: Moments, *, pairs: bool) -> ConceptDirections:
-    """Return the concept directions, from labels alone or from labels and pairs."""
     if pairs or moments.B is None or not moments.B.any():
         return concept_directions(moments)
     return concept_directions(replace(moments, C=np.zeros_like(moments.C)))
@@ -239,10 +233,7 @@ def _evidence(data: Data) -> tuple[Embeddings, TokenLabels]:
 
 
 def _fold(data: Data, rows: Rows, unlisted: Rows) -> Data:
-    """Return the data of some positives and of all ordinary texts.
-
-    ``unlisted`` are columns of the token labels whose words count as unlisted.
-    """
+    """Return the data of some positives and of all ordinary texts, with the ``unlisted`` columns as unlisted words."""
     positive, labels, words = data.positive[rows], data.token_labels, data.words
     negative = None if data.negative is None else data.negative[rows]
     listed = np.ones(len(rows), dtype=bool)
@@ -290,7 +281,6 @@ class MapFit:
         return directions, subspace_map(directions, erased=setting.rank, kept=kept, flattening=setting.flattening)
 
     def draws(self, setting: SubspaceSetting, *, reduced: bool = True) -> CommonDraws:
-        """Return releases of a setting at any noise-to-signal ratio."""
         linear = self.map(setting)[1]
         candidate = Candidate(NoiseShape.isotropic(linear.dimension), lambda _: linear)
         return CommonDraws(candidate, self.data.moments.rms_norm, self.aim.seed, reduced=reduced)
@@ -347,11 +337,7 @@ def second_settings(n: int, best: SubspaceSetting, fixed: dict[str, Any]) -> Ite
 class SubspaceSearch:
     """Searches the best `SubspaceSetting` with the fields that the caller leaves open.
 
-    Args:
-        whole: the fit on all texts; without negatives, of `fit_labels`.
-
-    Attributes:
-        tried: figures of each setting.
+    ``whole`` is the fit on all texts (without negatives in `fit_labels`); ``tried`` has the figures of each setting.
     """
 
     def __init__(self, whole: MapFit) -> None:
@@ -391,7 +377,6 @@ class SubspaceSearch:
         n, target = self.data.dimension, self.aim.utility_target
 
         def best_of(settings: list[SubspaceSetting], description: str) -> SubspaceSetting | None:
-            """Try the settings; return the best of all tried so far."""
             new = [setting for setting in dict.fromkeys(settings) if setting not in self.tried]
             for setting in progress(new, description, total=len(new), show=self.aim.show_progress):
                 self._try(setting)
@@ -452,7 +437,6 @@ class SubspaceSearch:
         return reading if "listed" in reading else {}
 
     def _reader(self, rows: Rows, groups: Groups) -> FoldReader:
-        """Return the attacker of the texts of a fold."""
         X, labels = _evidence(self.data)
         # Kernel ridge costs N³: enough rows to rank settings, few enough for dozens of them.
         rows = rows[:READER_ROWS]
@@ -529,7 +513,6 @@ class FoldReader:
     seed: int
 
     def scores(self, release: UtilityRelease) -> npt.NDArray[np.float32]:
-        """Return the scores (N, V) of the better penalty."""
         *learnt, judged = releases(self.X, COPIES + 1, release, self.seed)
         path = list(kernel_ridge_left_out(learnt, self.labels, judged, self.groups))
         return max(path, key=lambda scores: share_recovered(scores, self.labels))

@@ -1,7 +1,4 @@
-"""Text-level methods, which rewrite texts before encoding (SPARSE, Table 9 and appendix F.3), and the text stage.
-
-A text stage applies the same rewriting before a method that protects vectors.
-"""
+"""Text-level methods (SPARSE, Table 9 and appendix F.3), and text stages, which rewrite before other methods."""
 
 from __future__ import annotations
 
@@ -56,11 +53,7 @@ class RandomOptions:
 
 @dataclass(frozen=True, eq=False)
 class SemanticOptions:
-    """Options of ``replace-semantic``.
-
-    Attributes:
-        members: ``own`` (of the texts), ``faker`` (made up, by ``locales`` and ``count``), or lists by type.
-    """
+    """Options of ``replace-semantic``; ``members`` are ``own`` (from the texts), ``faker``, or lists by type."""
 
     members: Any = "own"
     locales: Any = ("en_US",)
@@ -216,7 +209,7 @@ class StageOptions:
                 raise InvalidInputError(f"`{param}` belongs to {which}.", param=param)
         if rewrite == "surrogate" and surrogate_key is None:
             raise InvalidInputError(
-                "`rewrite` 'surrogate' needs `surrogate_key`: without a secret everybody could compute the surrogates. "
+                "`rewrite` 'surrogate' needs `surrogate_key`: without a secret anyone could compute the surrogates. "
                 "Make a key file with `vecveil key new FILE`.",
                 param="surrogate_key",
             )
@@ -248,7 +241,6 @@ class StageOptions:
 
 
 def _detector_concept(detector: Any, name: str) -> Concept:
-    """Return the concept of a detector as users name it."""
     if isinstance(detector, Concept):
         return detector
     if isinstance(detector, str | os.PathLike):
@@ -338,11 +330,7 @@ class TextStage:
 
 
 class OriginalsTask(UtilityTask):
-    """A task on vectors of original texts, scored on releases of the rewritten texts, as in sealed search.
-
-    Args:
-        originals, rewritten: (N, n) vectors of the same texts.
-    """
+    """A task on vectors of original texts, scored on releases of the rewritten texts, as in sealed search."""
 
     def __init__(self, task: UtilityTask, originals: Embeddings, rewritten: Embeddings) -> None:
         self.task, self.key, self.label = task, task.key, task.label

@@ -71,10 +71,7 @@ class TextCrafterSubspaceOptions(TextCrafterOptions):
 
 
 def textcrafter_candidate(data: Data, options: TextCrafterOptions, aim: Aim) -> Candidate:
-    """Return the mechanism of a policy trained on these embeddings.
-
-    The PII side is the texts with the concept, the plain side the same texts without it and the ordinary ones.
-    """
+    """Return the mechanism of a policy trained on texts with the concept (PII side) against all others (plain side)."""
     if options.relabel is not None:
         raise InvalidInputError(
             "`relabel` needs texts: use vecveil.fit, or pass such rows as `further_positive`.", param="relabel"
