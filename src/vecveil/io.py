@@ -120,7 +120,6 @@ def create_private(path: Path) -> None:
 
 
 def is_temporary_of(target: str, name: str) -> bool:
-    """Return whether ``name`` is a temporary file name of a writer of ``target``."""
     named = _TEMPORARY.fullmatch(name)
     return named is not None and named[1] == _prefix(target)
 

@@ -398,7 +398,6 @@ def _case(
 
 
 def _work_folder(case: Case, vectors: Embeddings, protector: str, encoder: Any) -> WorkFolder | None:
-    """Return the folder for finished attacks of this audit, or None if nothing is saved."""
     o = case.options
     if o.work is None:
         return None
@@ -432,7 +431,6 @@ def _encoder_of(protector: Protector, encoder: Any, *, needed: bool) -> Any:
 
 
 def _rewritten(protector: Protector, case: Case) -> Case | None:
-    """Return the case of the rewritten texts; None for a protector of vectors."""
     rewriter = protector.rewriter
     if rewriter is None:
         return None
@@ -523,7 +521,6 @@ def frequent_words(texts: Sequence[str]) -> Concept:
 
 
 def _storage_results(sealed: SealedStorage, seed: int) -> dict[tuple[str, str], AttackResult]:
-    """Return the results of the attacks on objects, by (side, name)."""
     results = {}
     if sealed.built is not None:
         shown, holds = sealed.built

@@ -463,7 +463,6 @@ def _exchanged(case: Case) -> tuple[list[str], Labels, Rows]:
 
 
 def _collected(case: Case) -> tuple[list[str], Labels]:
-    """Return the attacker's own texts that contain an attacked word, and their labels."""
     nothing = np.zeros((0, len(case.vocabulary)), dtype=np.uint8)
     given = case.options.attacker_texts
     if case.detect is None or not given:
@@ -504,7 +503,6 @@ def _mark(case: Case, label: Labels, terms: Iterable[str]) -> None:
 
 
 def _closest(X: Embeddings, others: Embeddings) -> npt.NDArray[np.float64]:
-    """Return the greatest cosine of each row of ``X`` to a row of ``others``."""
     left, right = (
         Z / np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), np.finfo(np.float32).tiny)
         for Z in (X.astype(np.float64), others.astype(np.float64))

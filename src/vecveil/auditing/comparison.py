@@ -602,7 +602,6 @@ def _settings(
     info: EncoderInfo,
     seed: int,
 ) -> str:
-    """Return a SHA-256 of everything that determines the figures."""
     digest = hashlib.sha256()
     given = None if groups is None else list(groups)
     for part in (
@@ -626,7 +625,6 @@ def _settings(
 
 
 def _earlier(folder: Path, settings: str) -> FrontierRecord | None:
-    """Return the record in the folder, complete or not; None without one."""
     if not (folder / FILE).is_file():
         return None
     record = FrontierRecord.load(folder / FILE, owner=OWNER)

@@ -170,7 +170,6 @@ def run_families(
 
 
 def _named(case: Case, family: Family, plan: Plan) -> Plan:
-    """Return the plan without the attacks that `Options.attacks` excludes."""
     jobs, skipped = plan
     if not case.options.attacks or family == "token-inference" or case.options.names(family):
         return plan
@@ -476,7 +475,6 @@ def _sphere_names(side: Side) -> list[str]:
 
 
 def _spheres(case: Case, side: Side, release: Release, train: LabelledVectors) -> Plan:
-    """Return the attack on the distances of fresh releases, for each number of releases."""
     names = _sphere_names(side)
     if side.judged.shape[1] != side.learn.shape[1]:
         return skip("averaging", names, OTHER_SPACE)
@@ -508,7 +506,6 @@ def _to_locate(case: Case, side: Side) -> Iterator[tuple[int, Rows]]:
 
 
 def _clean_jobs(case: Case, side: Side, train: LabelledVectors) -> list[Job]:
-    """Return the attacks on the clean vectors of the located texts."""
     return [
         attack_job(
             AveragingAttack(1, LinearAttack()),
@@ -537,7 +534,6 @@ def _located(case: Case, side: Side, release: Release, train: LabelledVectors, r
 
 
 def _means(release: Release, X: Embeddings, rng: np.random.Generator) -> Mapping[int, Embeddings]:
-    """Return the mean of the first k releases of each row, for each number of releases."""
     # A running sum: holding all 16 releases of every test text at once would take 16 times the memory.
     means: dict[int, Embeddings] = {}
     total = np.zeros(1)
@@ -705,7 +701,6 @@ def _evidence(case: Case, side: Side, learnt: Rows, part: Rows) -> tuple[Labelle
 
 
 def _without(case: Case, rows: Rows, words: set[str]) -> list[str]:
-    """Return the texts without the spans that contain one of ``words``."""
     return [remove(case.texts[i], [s for s in case.matches.spans[i] if words & set(words_of(s.term))]) for i in rows]
 
 

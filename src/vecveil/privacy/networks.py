@@ -54,7 +54,6 @@ class Schedule:
         self.recipe()
 
     def recipe(self) -> TrainingRecipe:
-        """Return the training without the network's shape."""
         return TrainingRecipe(
             self.epochs,
             self.batch,

@@ -302,7 +302,6 @@ def fit_model(
 def _learn(
     model: Any, batch: Batch, loss_of: LossOf, optimiser: Any, recipe: TrainingRecipe, pieces: Batches
 ) -> tuple[float, float]:
-    """Make one step; return the summed loss and the number of tokens."""
     torch = import_torch()
     device = next(model.parameters()).device
     optimiser.zero_grad(set_to_none=True)

@@ -358,7 +358,6 @@ class ProcrustesAlignment(AlignmentAttack):
 
 
 def _rotations(Y: FloatArray, clean: FloatArray) -> dict[str, AffineMap]:
-    """Return the maps of every candidate rank, centred and not."""
     maps = {}
     for centred in (False, True):
         source = Y.mean(axis=0) if centred else np.zeros(Y.shape[1])

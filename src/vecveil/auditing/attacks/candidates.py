@@ -117,8 +117,6 @@ def _option_distances(released: FloatArray, places: FloatArray, options: npt.NDA
 
 
 class _ReleaseModelAttack(Attack[PairedVectors, CandidateVectors]):
-    """An attack that fits a model of the release."""
-
     state_type = ReleaseModel
 
     def __init__(self, *, draws: int = 16) -> None:

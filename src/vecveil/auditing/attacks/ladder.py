@@ -87,7 +87,6 @@ def register_attack(make: Callable[[], TokenInferenceAttack]) -> None:
 
 
 def own_attacks() -> dict[str, TokenInferenceAttack]:
-    """Return the registered attacks by name."""
     return {name: make() for name, make in _own.items()}
 
 

@@ -143,7 +143,6 @@ class MLPAttack(TokenInferenceAttack):
         return fit_perceptron(train, validation, schedule, session, self.name, validation_r_precision, slack=error)
 
     def _training(self, train: LabelledVectors, validation: LabelledVectors) -> tuple[Schedule, LabelledVectors]:
-        """Return the schedule for so many texts, and the texts to learn from."""
         return self.schedule, replace(train, further=None)
 
     def _scores(self, state: Perceptron, X: Embeddings) -> Array:

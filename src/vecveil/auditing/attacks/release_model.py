@@ -334,7 +334,6 @@ def ridge_path(
 
 
 def _unexplained(train: PairedVectors, rng: np.random.Generator) -> FloatArray:
-    """Return the covariance of the residuals of releases, by cross-validation."""
     X, Y = train.clean.astype(np.float64), train.X.astype(np.float64)
     fold = rng.permutation(len(X)) % min(_FOLDS, len(X))
     left = np.zeros((len(_PENALTIES), Y.shape[1], Y.shape[1]))

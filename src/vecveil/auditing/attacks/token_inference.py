@@ -423,7 +423,6 @@ def _kernel(left: Array, right: Array, rate: float) -> Array:
 
 
 def _median_distance(inputs: Array) -> float:
-    """Return the median squared distance between some rows of ``inputs``; 1 if that is 0."""
     # 700 rows give 244,650 distances, enough for a median.
     part = inputs[:700]
     distances = _squared_distances(part, part)[np.triu_indices(len(part), k=1)]
@@ -700,7 +699,6 @@ def _used(state: _EnsembleFit) -> list[tuple[str, Any]]:
 
 
 def _constant_model(dimension: int, label_mean: Array) -> KernelModel:
-    """Return the model that estimates the label mean for every vector."""
     inputs = InputMap(np.zeros(dimension), np.zeros((dimension, 1)))
     weights = np.zeros((1, len(label_mean)), dtype=np.float32)
     centre = np.zeros((1, 1), dtype=np.float32)
@@ -823,7 +821,6 @@ def _unit(X: Array) -> Array:
 
 
 def _nearest(queries: Array, known: Array, count: int) -> tuple[Array, Array]:
-    """Return indices and cosines of the ``count`` nearest, (M, count), nearest first."""
     count = min(count, len(known))
     rows = max(1, _CELLS // len(known))
     indices, cosines = [], []

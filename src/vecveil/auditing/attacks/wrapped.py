@@ -105,7 +105,6 @@ class AveragingAttack(_RepeatedReleases):
         return self.inner._judge(state, train, test, self._averaged(train, session))
 
     def _averaged(self, train: LabelledVectors, session: Session) -> Session:
-        """Return the session with the knowledge of means of k releases."""
         knowledge = session.knowledge
         S, release = knowledge.noise_covariance, knowledge.release
         keyed = release is not None and knowledge.repeats(train.X, session.rng)
@@ -389,7 +388,6 @@ def _releases_seen(X: Embeddings, knowledge: Knowledge, rng: np.random.Generator
 
 
 def _covariance_of_means(seen: _Seen, k: int) -> FloatArray:
-    """Return the covariance of means of k releases, from the covariance of means of `_DRAWS` releases."""
     covariance = seen.means.T @ seen.means / len(seen.means)
     noise = seen.noise.copy()
     noise[np.diag_indices_from(noise)] += 1e-9 * max(float(np.trace(covariance)), _TINY) / len(noise)

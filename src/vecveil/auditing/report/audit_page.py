@@ -277,7 +277,6 @@ def bars(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str, float | N
 
 
 def search_words(audit: AuditRecord) -> str:
-    """Return what search keeps, in a sentence."""
     if audit.is_sealed:
         return "Search ranks exact vectors in memory and loses nothing."
     measured = [(sentence, audit.utility[key]) for key, sentence in WORDS["search"].items() if key in audit.utility]
@@ -325,7 +324,6 @@ def next_steps(audit: AuditRecord, verdict: Verdict) -> list[str]:
 
 
 def guarantee_words(given: GuaranteeRecord | None) -> list[str]:
-    """Return the guarantee in at most two sentences."""
     if given is None:
         return []
     if given.kind != "formal":
@@ -354,7 +352,6 @@ def _lists(audit: AuditRecord) -> list[tuple[str, LeakageFigure]]:
 
 
 def caveat_words(audit: AuditRecord, verdict: Verdict) -> list[str]:
-    """Return the reservations about the verdict, as sentences."""
     names = skipped_without_encoder(audit)
     figures = [figure for attack in audit.attacks for figure in judged(attack) if against_chance(figure)]
     sentences = WORDS["caveats"] | (WORDS["store_caveats"] if audit.is_store else {})

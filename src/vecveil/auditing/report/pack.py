@@ -117,7 +117,6 @@ def describe_file(path: Path) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the installed packages that an audit uses."""
     installed = {}
     for name in TOOLS:
         try:

@@ -42,7 +42,6 @@ def write_report(target: str | os.PathLike[str], document: str) -> Path:
 
 @functools.cache
 def words(report: str) -> dict[str, Any]:
-    """Return the sentences of a report (``words.toml``)."""
     file = resources.files("vecveil.auditing.report").joinpath("words.toml")
     sentences: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))[report]
     return sentences

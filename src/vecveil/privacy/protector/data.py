@@ -99,7 +99,6 @@ class Data:
 
     @property
     def norms(self) -> tuple[float, float]:
-        """Return the least and the largest norm of all rows."""
         norms = np.concatenate([np.linalg.norm(X, axis=1) for X in self.arrays])
         return float(norms.min()), float(norms.max())
 

@@ -245,7 +245,6 @@ def fit_labels(
 
 
 def _warned(protector: Protector) -> Protector:
-    """Return ``protector``, after a Python warning for each warning of its report."""
     for sentence in protector.report["warnings"]:
         warnings.warn(sentence, FitWarning, stacklevel=3)
     return protector
@@ -486,7 +485,6 @@ def _encoded_labels(
     stage_options: StageOptions | None,
     group_of: Mapping[str, Any] | None,
 ) -> tuple[Data, TextStage | None]:
-    """Return the vectors of at most 40,000 texts and their labels, for a concept given by labels."""
     assert matches.labels is not None
     rows = sample(len(texts), LABELLED_TEXTS, np.random.default_rng(options.seed))
     chosen = [texts[int(i)] for i in rows]
@@ -687,7 +685,6 @@ def _report(
 
 
 def _utility_record(protector: Protector, task: UtilityTask, own: Embeddings, seed: int) -> dict[str, Any]:
-    """Measure the chosen task and the two label-free ones on fresh draws."""
     tasks: dict[str, UtilityTask] = {
         "similarity": SimilarityTask.of(own, seed=seed + 1),
         "neighbours": NeighbourTask(own[:2000], queries=300, seed=seed),

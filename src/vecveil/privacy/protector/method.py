@@ -263,7 +263,6 @@ class Method:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Return the names of its options."""
         return option_names(self.option_type)
 
 

@@ -42,7 +42,6 @@ _NOTHING = b""  # stands for no root in the C call
 
 
 def compiled() -> bool:
-    """Return whether the compiled kernel is in use."""
     return _compiled is not None
 
 

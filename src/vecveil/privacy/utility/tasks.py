@@ -542,8 +542,6 @@ def mixed_pairs(X: Embeddings, count: int, *, seed: int = 0) -> tuple[Array, Arr
 
 
 class _PairTask(UtilityTask):
-    """A task over pairs of texts, both sides protected."""
-
     def __init__(self, left: Embeddings, right: Embeddings) -> None:
         owner = type(self).__name__
         self.left = check_embeddings(left, owner=owner, param="left", min_rows=3)

@@ -391,7 +391,6 @@ def open_decoder(folder: Path, dimension: int, *, owner: str) -> Decoder:
 def _fresh(
     plan: DecoderPlan, X: Embeddings, texts: Sequence[str], draw: Draw, rng: np.random.Generator, *, owner: str
 ) -> tuple[Decoder, list[Ids]]:
-    """Return an untrained decoder for ``draw(X)`` and the tokens of the texts."""
     inputs = fit_input_map(draw(X, rng))
     seed = int(rng.integers(2**31))
     if plan.model is None:

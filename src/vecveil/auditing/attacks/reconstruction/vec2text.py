@@ -330,7 +330,6 @@ class Vec2TextState:
 
     @property
     def dimension(self) -> int:
-        """Return the dimension of the released vectors."""
         return len(self.hypothesiser.inputs.mean)
 
     def writers(self) -> Mapping[str, Writer]:
@@ -635,7 +634,6 @@ def _numbers(fits: Mapping[str, Fit], *writers: Writer | None) -> dict[str, Any]
 def _begin_from(
     start: Start, preset: Preset, texts: Sequence[str], released: Array, seed: int
 ) -> tuple[Writer, Writer | None]:
-    """Return the hypothesiser and, if ``start`` has one, the corrector."""
     dimension, limit = released.shape[1], preset.recipe.max_tokens
     if isinstance(start, PublishedCheckpoint):
         tokeniser, networks = read_published(start)

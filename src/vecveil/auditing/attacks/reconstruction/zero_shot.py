@@ -184,8 +184,6 @@ class _Search:
 
 @dataclass
 class _Beam:
-    """The search for the text of one vector."""
-
     target: FloatArray
     budget: int
     prefixes: list[tuple[Ids, float]]  # with their log-probabilities

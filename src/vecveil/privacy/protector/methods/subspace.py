@@ -463,7 +463,6 @@ class SubspaceSearch:
                 row["error"] = standard_error(feasible[least]["recovered"], marks)
 
     def _try(self, setting: SubspaceSetting) -> None:
-        """Add the utility, noise and leakage of a setting to ``tried``."""
         scale, rms_norm = self.aim.scale, self.data.moments.rms_norm
         draws = self.whole.draws(setting, reduced=not self.aim.task.same_space)
         utility = self._utility(draws)
