@@ -232,9 +232,7 @@ class NoLocksError(OSError):
 def hold(file: int | IO[Any] | FileIO, *, seconds: float = _EXIT_SECONDS) -> None:
     """Take the lock of an open file within ``seconds``, by default long enough for a dying process.
 
-    Raises:
-        BlockingIOError: another process holds it for longer.
-        OSError: the file system has no locks.
+    Another holder raises BlockingIOError, a file system without locks another OSError.
     """
     due = time.monotonic() + seconds
     while True:

@@ -166,11 +166,7 @@ def resolve_device(device: str, *, owner: str) -> str:
 
 
 class Batches:
-    """Batch size on a device, halved with a warning when the device runs out of memory.
-
-    Attributes:
-        rows: current maximum number of rows per batch.
-    """
+    """Batch size ``rows`` on a device, halved with a warning when the device runs out of memory."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -178,13 +174,8 @@ class Batches:
     def run(self, total: int, work: Callable[[int, int], T], *, undo: Callable[[], None] | None = None) -> list[T]:
         """Return ``work(start, stop)`` for consecutive batches of ``total`` rows.
 
-        When the device runs out of memory, the batch size is halved and all batches are computed again.
-
-        Args:
-            undo: called before computing again, for example to drop accumulated gradients.
-
-        Raises:
-            torch.OutOfMemoryError: a single row does not fit.
+        When the device runs out of memory, ``undo`` is called, the batch size halved, and all batches computed again. A
+        single row that does not fit raises torch.OutOfMemoryError.
         """
         torch = import_torch()
         while True:

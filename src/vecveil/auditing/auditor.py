@@ -379,9 +379,7 @@ def _case(
     *,
     owner: str,
 ) -> tuple[Case, Concept, Any]:
-    """Return the case (with the texts encoded if ``embeddings`` is None), its concept, and the loaded encoder or
-    None.
-    """
+    """Return the case, with texts encoded if ``embeddings`` is None, its concept, and the encoder or None."""
     progress = options.show_progress
     # Fail here if too few texts contain the concept: encoding may take hours.
     matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=progress)
@@ -409,12 +407,7 @@ def _work_folder(case: Case, vectors: Embeddings, protector: str, encoder: Any) 
 
 
 def _encoder_of(protector: Protector, encoder: Any, *, needed: bool) -> Any:
-    """Return the given encoder or the one that the protector records; None if neither exists and none is needed.
-
-    Raises:
-        IncompatibleError: the protector was fitted for a different encoder.
-        InvalidInputError: an encoder is needed and missing.
-    """
+    """Return the given or recorded encoder; raise if it does not match, or if it is needed and missing."""
     if encoder is not None:
         loaded = load_encoder(encoder)
         protector.check_encoder(loaded)

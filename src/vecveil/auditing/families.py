@@ -131,10 +131,7 @@ def run_families(
 ) -> tuple[Mapping[tuple[str, str], AttackResult], list[SkippedAttack]]:
     """Return the results of the tier's attacks by (side, name), in order, and the skipped attacks.
 
-    Args:
-        sides: the clean side, if there are clean vectors, and the protected one last.
-        keyed: releases clean rows with keyed noise, or None.
-        refit: fits the method again on half of the words, or None.
+    ``sides`` are the clean one, if there are clean vectors, and the protected one; ``keyed`` releases with keyed noise.
     """
     per_side = {
         "token-inference": token_inference_jobs,

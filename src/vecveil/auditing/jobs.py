@@ -168,12 +168,8 @@ def _finished(futures: list[Future[Any]]) -> Iterator[Future[Any]]:
 class WorkFolder:
     """Results of finished attacks on disk, so that an interrupted audit resumes.
 
-    The folder is created at the first write, readable by its owner only. Results contain figures; checkpoints of
-    reconstruction attacks contain what they learnt from the texts.
-
-    Args:
-        fingerprint: see `fingerprint`; it separates audits.
-        with_texts: keep texts and their reconstructions in the results.
+    The folder is created at the first write, readable by its owner only. Results contain figures and, ``with_texts``,
+    texts; checkpoints of reconstruction attacks contain what they learnt from the texts.
     """
 
     def __init__(self, folder: Path, fingerprint: str, *, with_texts: bool = False) -> None:
@@ -244,12 +240,7 @@ def _plain(value: Any) -> Any:
 
 
 def fingerprint(case: Case, vectors: Embeddings, protector: str, encoder: str | None) -> str:
-    """Return a SHA-256 of everything that determines the results of the attacks.
-
-    Args:
-        vectors: clean vectors to protect, or the vectors of a store.
-        protector: fingerprint of the protector; empty for a store.
-    """
+    """Return a SHA-256 of everything that determines the results of the attacks; ``protector`` is empty for a store."""
     o = case.options
     device = resolve_device(o.device, owner="audit")
     # `show_terms`, `lint` and `command` are absent: they change the record, not the attacks.

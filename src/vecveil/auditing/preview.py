@@ -74,8 +74,7 @@ class PreviewResult:
     """The attacker's guesses on clean and on protected vectors.
 
     Attributes:
-        words: the listed words.
-        held: for each text the indices of its listed words.
+        held: for each text the indices of its listed ``words``.
         clean: the same attack on clean vectors.
         levels: at growing noise; a single level if the method's noise has no scale.
         chosen: index of the level with the protector's own noise.

@@ -143,11 +143,7 @@ class AuditResult:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AuditResult:
-        """Return the audit saved at ``path``.
-
-        Raises:
-            DataFileError: the file cannot be read, or contains a different schema or a missing or invalid key.
-        """
+        """Return the audit saved at ``path``; raise `DataFileError` for an unreadable file or a different schema."""
         try:
             return cls(AuditRecord.load(path))
         except DataFileError as error:
@@ -199,14 +195,7 @@ def assemble(
     lint: Sequence[Mapping[str, str]] = (),
     **about: Any,
 ) -> AuditResult:
-    """Return the result of an audit.
-
-    Args:
-        curve: of the strongest attack (`learning_curve`).
-        lint: warnings found by the audit, which follow the warnings of the options.
-        started: `time.perf_counter` at the start of the audit.
-        about: the other fields of `AuditRecord`.
-    """
+    """Return the result of an audit, with the strongest attack's ``curve`` and other fields of `AuditRecord`."""
     o, is_store = case.options, about["kind"] == "store"
     protected = [result for (side, _), result in results.items() if side == "protected"]
     # A stable sort: within a family attacks keep the order in which they were planned.
@@ -466,8 +455,7 @@ _STEADY = 0.5  # least error of a point relative to the error of the test texts,
 
 
 def forecast(curve: Sequence[LearningPoint], ahead: float = AHEAD) -> LearningPoint | None:
-    """Return the curve's figure for ``ahead`` times as many texts, with a 95 % interval; None with fewer than three
-    points.
+    """Return the curve's figure for ``ahead`` times as many texts, with a 95 % interval; None under three points.
 
     A line is fitted to the logit of R-precision against the logarithm of the number of texts. The upper end of the
     interval continues the line, for texts like the audited ones; the lower end is what the attack recovers already. The

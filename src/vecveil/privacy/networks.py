@@ -110,12 +110,9 @@ def train_network(
     *,
     validate: Callable[[Network], float] = lambda network: 0.0,
 ) -> tuple[Network, Fit]:
-    """Return the network of the last epoch.
+    """Return the network of the last epoch, for ``sizes`` r and V.
 
-    Args:
-        draw: Returns the inputs (N, r) and 0/1 labels (N, V) of an epoch, freshly protected if there is an oracle.
-        sizes: r and V.
-        validate: Returns the validation loss.
+    ``draw`` returns the inputs (N, r) and 0/1 labels (N, V) of an epoch; ``validate`` returns the validation loss.
     """
     torch = import_torch()
     # A private generator: other threads may use torch's global one meanwhile.

@@ -29,9 +29,9 @@ _TIE = 1e-12  # share of the squared lengths below which two squared distances a
 class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
     """A matching attack, which ranks the candidates by their distance to the released vector.
 
-    Subclasses implement `_places`, the positions of candidates and released vectors, and may override `_misfit`.
-    Estimates: ``top_1`` (the main one; its metric names the number, ``top-1 of 10``) and ``mrr``; for a whole pool with
-    known subjects ``subjects`` too. The candidates are each vector's ``options``, or the whole pool.
+    Subclasses implement `_places` and may override `_misfit`. Estimates: ``top_1`` (the main one; its metric names the
+    number, ``top-1 of 10``) and ``mrr``; for a whole pool with known subjects ``subjects`` too. The candidates are each
+    vector's ``options``, or the whole pool.
     """
 
     family = "candidates"

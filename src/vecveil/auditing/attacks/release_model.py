@@ -42,11 +42,7 @@ class InputMap:
 
 
 def fit_input_map(Y: Embeddings, noise_covariance: Matrix | None = None) -> InputMap:
-    """Return the map fitted on released vectors ``Y``.
-
-    With the noise covariance S known, the Wiener filter Cov(y)⁺ (Cov(y) - S) comes first. Each coordinate is then
-    divided by its standard deviation; dead coordinates are dropped.
-    """
+    """Return the map fitted on ``Y``: for a known noise covariance S the Wiener filter, then scaling."""
     # No full whitening: it amplifies low-variance directions and measured weaker behind an erasure.
     exact = Y.astype(np.float64)
     mean = exact.mean(axis=0)
@@ -88,13 +84,9 @@ class ReleaseMoments:
 def release_moments(
     X: Embeddings, target: npt.NDArray[np.floating], knowledge: Knowledge, rng: np.random.Generator, *, draws: int = 8
 ) -> ReleaseMoments:
-    """Return the moments over ``draws`` releases of each text.
+    """Return the moments over ``draws`` releases of each text; without an oracle, over ``X`` as released.
 
     A declared noise covariance S replaces the sampled one: Cov(y) = Cov(mean of R draws) + S·(1 − 1/R).
-
-    Args:
-        X: (N, n) training vectors: clean with an oracle, released without.
-        draws: R; more come closer to infinitely many releases. 1 is used without an oracle.
     """
     count = draws if knowledge.adaptive else 1
     m, rows = knowledge.dimension, len(X)

@@ -31,10 +31,8 @@ _PRESENT = 0.5  # probability above which a token counts as reconstructed
 class TermTable:
     """Counts and hits per token, in the order of the vocabulary.
 
-    Attributes:
-        counts: (V,) texts that contain the token.
-        hits: (V,) how many of these the attack ranked among the text's k best (ties as fractions).
-        chance: (V,) the same for a ranking by base rates; None without base rates.
+    ``counts`` (V,) are texts that contain the token, ``hits`` those where the attack ranks it among the k best (ties as
+    fractions), ``chance`` the hits of a ranking by base rates, or None.
     """
 
     counts: npt.NDArray[np.int64]
@@ -340,12 +338,7 @@ def candidate_matching(scores: Any, truth: Any, groups: Any = None, *, seed: int
 def candidate_matching_of_ranks(
     ranks: Any, candidates: int, groups: Any = None, *, seed: int = 0
 ) -> dict[str, Estimate]:
-    """Return `candidate_matching` from the ranks of the true candidates.
-
-    Args:
-        ranks: (M,) whole numbers from 1 (best) to ``candidates``, with ties broken at random.
-        candidates: C, at least 2.
-    """
+    """Return `candidate_matching` from the ranks (M,) of the true candidates, with ties broken at random."""
     owner = "candidate_matching_of_ranks"
     count = check_count(candidates, owner=owner, param="candidates", minimum=2)
     given = _integers(ranks, None, 1, count, owner=owner, param="ranks")

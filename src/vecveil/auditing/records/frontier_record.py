@@ -20,8 +20,9 @@ LARGE_PART = 0.25
 
 
 class Leak(Record, frozen=True):
-    """R-precision of the strongest attack (``reader``): of the k concept words of a text, the share among its k best
-    guesses.
+    """R-precision of the strongest attack, ``reader``, with its 95 % interval over groups of texts.
+
+    It is, of the k concept words of a text, the share among its k best guesses; ``n`` counts occurrences of words.
     """
 
     value: Share
@@ -45,9 +46,7 @@ class AuditedLeak(Record, frozen=True):
 
 
 class Kept(Record, frozen=True):
-    """A utility as a share of the clean one, with its 95 % interval; 0 ``candidates`` rank by protected vectors
-    alone.
-    """
+    """A utility as a share of the clean one, with its 95 % interval; 0 ``candidates`` is the store alone."""
 
     metric: str
     value: Finite

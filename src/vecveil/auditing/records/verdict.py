@@ -90,13 +90,9 @@ UNHIDDEN = {
 
 @dataclass(frozen=True)
 class FamilyVerdict:
-    """The verdict on one family.
+    """The verdict on one family: its strongest attack, the grade, and the position of the main figure in words.
 
-    Attributes:
-        attack: the strongest attack of the family.
-        grade: how much of the clean leak is hidden from it.
-        words: position of its main figure to chance and to clean vectors.
-        besides: other figures of the family above chance, if the main figure is not.
+    ``besides`` are other figures of the family above chance, if the main figure is not.
     """
 
     family: str

@@ -40,13 +40,7 @@ def leakage_words(attack: AttackRecord, side: str) -> str:
 
 @dataclass(frozen=True)
 class Across:
-    """A horizontal scale, linear or logarithmic.
-
-    Attributes:
-        low, high: the numbers at its ends.
-        inset: per cent of the width on each side, for the marks at the ends.
-        ticks: the numbers below it.
-    """
+    """A horizontal scale from ``low`` to ``high``, with an ``inset`` in per cent for the marks at the ends."""
 
     low: float
     high: float

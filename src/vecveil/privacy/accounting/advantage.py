@@ -85,13 +85,9 @@ def gaussian_total_variation(distances: Vector | float, *, sigma: float) -> Vect
 
 
 def laplace_total_variation(distances: Vector | float, *, dimension: int, epsilon: float) -> Vector:
-    """Return the total variation of Laplace noise at each distance, with an error below 1e-8.
+    """Return the total variation of Laplace noise at distances ρ ≥ 0 in the mechanism's norm, scalar or (N,).
 
-    More than a few hundred distances are interpolated.
-
-    Args:
-        distances: ρ ≥ 0, in the mechanism's norm; scalar or (N,).
-        epsilon: ε > 0, per unit of that norm.
+    The error is below 1e-8; more than a few hundred distances are interpolated. ε > 0 is per unit of that norm.
     """
     owner = "laplace_total_variation"
     n = check_count(dimension, owner=owner, param="dimension")
@@ -101,12 +97,9 @@ def laplace_total_variation(distances: Vector | float, *, dimension: int, epsilo
 
 
 def _laplace_total_variation(rho: Array, n: int, eps: float) -> Array:
-    """Return the total variation at distances ρ > 0.
+    """Return P(|s| ≤ ρ/2) at distances ρ > 0, s = Y·(2B − 1), Y ~ Gamma(n, 1/ε), B ~ Beta((n−1)/2, (n−1)/2).
 
-    For noise with density ∝ exp(−ε‖z‖) in n dimensions and two inputs at distance ρ, the likelihood ratio exceeds 1
-    exactly where the projection of z on the difference is below ρ/2. So the total variation is P(|s| ≤ ρ/2), s = Y·(2B
-    − 1), Y ~ Gamma(n, 1/ε), B ~ Beta((n−1)/2, (n−1)/2). Below Y = ρ/2 the event is certain; the integral above it uses
-    Gauss–Legendre in the quantiles of Y.
+    The likelihood ratio exceeds 1 exactly where the projection s of the noise on the difference is below ρ/2.
     """
     half = eps * rho / 2
     certain = special.gammainc(n, half)
@@ -246,8 +239,7 @@ def concept_level(distances: Vector, *, advantage: Callable[[Vector], Vector], e
 
     Args:
         distances: (N,), ≥ 0: between the inputs of each pair, in the mechanism's metric.
-        advantage: total variation at each distance, such as ``laplace_total_variation`` with its parameters bound; it
-            must return (N,) values in [0, 1].
+        advantage: total variation (N,) at the distances, such as ``laplace_total_variation`` with bound parameters.
         exact: False for quotient distances under a map that cannot be inverted.
     """
     owner = "concept_level"
@@ -277,8 +269,7 @@ _PER_WIDTH = 4  # steps of the trapezoidal rule per width of the peak; it conver
 def expected_cosine(n: int, epsilon: float) -> float:
     """Return E cos(x, x + z) for a unit vector x in n ≥ 1 dimensions and the density of z ∝ exp(−ε‖z‖), ε > 0.
 
-    With Y = ‖z‖ ~ Gamma(n, 1/ε) and C the cosine of z and x, cos = (1 + YC)/√(1 + 2YC + Y²). Both integrals are
-    numerical, with an error below 1e-9.
+    With Y = ‖z‖ ~ Gamma(n, 1/ε) and C the cosine of z and x, cos = (1 + YC)/√(1 + 2YC + Y²); the error is below 1e-9.
     """
     owner = "expected_cosine"
     count = check_count(n, owner=owner, param="n")
@@ -390,14 +381,13 @@ def epsilon_of_cosine(n: int, target_cosine: float) -> float:
 
 
 def epsilon_of_advantage(distances: Vector, *, n: int, target_advantage: float, quantile: float = 0.95) -> float:
-    """Return the ε of Laplace noise at which the best attacker's advantage over a pair is the target.
+    """Return the ε of Laplace noise in n dimensions at which the best attacker's advantage over a pair is the target.
 
     A higher target or a lower quantile means a larger ε and less noise. A distance of 0 at the quantile needs no noise
     and raises `CalibrationError`.
 
     Args:
         distances: (N,) between the inputs of each pair, in the mechanism's norm.
-        n: dimension of the noise, ≥ 1.
         target_advantage: in (0, 1); the total variation at that distance.
         quantile: in [0, 1], the share of pairs protected at least as well; 1 is the farthest pair.
     """

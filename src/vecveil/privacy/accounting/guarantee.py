@@ -185,11 +185,8 @@ def exponent_text(value: float) -> str:
 def euclidean_factors(covariance: Matrix, down: Matrix | None) -> tuple[float, float, int]:
     """Return the largest and least norm of a Euclidean unit vector after T, and the number of hidden directions.
 
-    The norm is ‖v‖_Σ, or for a map with a kernel the quotient norm: the norm of T v in the pseudo-inverse of T Σ Tᵀ.
-
-    Args:
-        covariance: Σ, (n, n).
-        down: T as an (m, n) matrix of full row rank, or None for the identity.
+    The norm is ‖v‖_Σ, Σ = ``covariance``, or for a map T = ``down`` (m, n) of full row rank with a kernel the quotient
+    norm: the norm of T v in the pseudo-inverse of T Σ Tᵀ.
     """
     n = covariance.shape[0]
     if down is None or down.shape[0] == n:
@@ -216,11 +213,9 @@ def elliptical_laplace_guarantee(
     ker T; inputs are then at the quotient distance, see `euclidean_factors`.
 
     Args:
-        epsilon: ε > 0, per unit of the Mahalanobis norm.
         covariance: Σ, (n, n), trace n.
         down: T as an (m, n) matrix of full row rank, or None for the identity.
-        fitted_on: source of the fitted parameters, for the conditions; may be empty.
-        step: grid of releases, for the conditions.
+        fitted_on, step: source of the fitted parameters, and grid of releases, for the conditions.
     """
     n = covariance.shape[0]
     eigenvalues = np.linalg.eigvalsh(covariance)

@@ -81,13 +81,7 @@ class ProtectorReleases:
 
 @dataclass(frozen=True)
 class LedgerSummary:
-    """A ledger's totals, without any item.
-
-    Attributes:
-        most_releases: largest number of releases of one item.
-        cap: maximum number of releases of an item; None for no cap.
-        histogram: number of releases → number of items.
-    """
+    """A ledger's totals, without any item; ``histogram`` is number of releases → number of items."""
 
     items: int
     releases: int
@@ -106,13 +100,9 @@ class LedgerSummary:
 
 @dataclass(frozen=True)
 class LedgerRepair:
-    """The outcome of `Ledger.repair`.
+    """The outcome of `Ledger.repair`: ``releases`` in the new ledger and its ``cap``, which may be an earlier one.
 
-    Attributes:
-        releases: releases in the new ledger.
-        lost: rows that do not verify; rows without any trace are not counted.
-        cap: cap of the new ledger; it may be an earlier, smaller one.
-        cap_lost: a stored cap did not verify.
+    ``lost`` counts rows that do not verify, without rows that left no trace. ``cap_lost``: a stored cap did not verify.
     """
 
     releases: int

@@ -387,15 +387,13 @@ _ROWS = 128  # integrals per block: bounds the memory
 def log_integral(log_integrand: Callable[[Array, Any], Array], limits: Array, *, levels: int = 12) -> Array:
     """Return log ∫₀^limit exp(log_integrand(t)) dt for many integrals; −∞ where it is zero.
 
-    Logarithms keep the digits of a tail of probability 1e-200. The support is located first: the mode, then the two
-    points where the integrand is e⁻⁴⁵ of its peak. Gauss–Legendre panels are graded towards the near end, where a
-    second, much shorter scale can be.
+    Logarithms keep the digits of a tail of probability 1e-200. Gauss–Legendre panels cover the support, where the
+    integrand exceeds e⁻⁴⁵ of its peak, graded towards the near end, where a second, much shorter scale can be.
 
     Args:
-        log_integrand: takes t (k, m) and the indices (k,) of the integrals; returns (k, m). It must rise to one mode
-            and fall from there; −∞ is allowed at t = 0.
+        log_integrand: maps t (k, m) and the indices (k,) of the integrals to (k, m); rises to one mode, then falls.
         limits: (N,), > 0 and finite.
-        levels: number of halvings towards t = 0. Scales shorter than 2^-levels of the support are not resolved.
+        levels: halvings towards t = 0; scales shorter than 2^-levels of the support are not resolved.
     """
     total = np.empty(limits.shape)
     for start in range(0, limits.size, _ROWS):

@@ -109,9 +109,7 @@ def _content(path: Path) -> dict[Any, Any]:
 
 
 def load_yaml(text: str, name: str, *, owner: str) -> Any:
-    """Return the content of YAML ``text``; raise `DataFileError` for invalid YAML, anchors, aliases and repeated
-    keys.
-    """
+    """Return the content of YAML ``text``; raise `DataFileError` if it is invalid or has anchors or repeated keys."""
     with optional_import("Reading a YAML file", "yaml", "concepts"):
         import yaml
     # libyaml reads a list of 300,000 terms in a second; the loader written in Python takes a minute.

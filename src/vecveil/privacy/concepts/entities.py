@@ -22,11 +22,7 @@ from vecveil.validation import check_count, check_probability, check_sequence
 
 
 class EntityDetector:
-    """Base class of entity detectors.
-
-    Attributes:
-        named: True if the description names the model, so that a file can name it too.
-    """
+    """Base class of entity detectors; ``named`` is True if a file can name the detector's model."""
 
     engine: ClassVar[str]
 
@@ -319,9 +315,6 @@ class NamedModelDetector:
 
     Opening a file loads no model, and loading a model runs no code of the file: a spaCy pipeline must be a folder or an
     installed package, and Hugging Face models load without remote code.
-
-    Args:
-        record: description of the detector, as `EntityDetector.describe` returns it.
     """
 
     def __init__(self, record: Mapping[str, Any]) -> None:

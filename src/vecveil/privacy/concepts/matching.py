@@ -56,10 +56,9 @@ def _is_sign(char: str) -> bool:
 
 
 def is_boundary(folded: str, position: int) -> bool:
-    """Return whether a word may begin or end before ``folded[position]``.
+    """Return whether a word may begin or end before ``folded[position]``: unless both neighbours belong to words.
 
-    True unless both neighbours belong to words. A combining mark belongs to its base letter; in scripts without spaces
-    every character is a word.
+    A combining mark belongs to its base letter; in scripts without spaces every character is a word.
     """
     if position <= 0 or position >= len(folded):
         return True
@@ -100,13 +99,10 @@ def words(term: str) -> tuple[str, ...]:
 
 
 class WordSplitter:
-    """Splits canonical texts into words, and finds known words inside scripts that are written without spaces.
+    """Splits canonical texts into words, and finds ``known`` words inside scripts that are written without spaces.
 
     Between known words, such a script yields the overlapping pairs of its characters. A word that differs from a known
     one only by accents, or by a part before or behind an apostrophe ("aspirin's"), counts as the known one.
-
-    Args:
-        known: canonical words.
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:

@@ -117,9 +117,7 @@ class ConceptMatches:
         return [self.texts[i] for i in self.with_concept]
 
     def negatives(self) -> list[str]:
-        """Return D-: the texts of D+ without the concept, in order; raise `ConceptError` for a concept given by
-        labels.
-        """
+        """Return D-: the texts of D+ without the concept, in order; a concept given by labels raises `ConceptError`."""
         if self.labels is not None:
             raise ConceptError(
                 f"The concept {self.name!r} is given by labels, which name no words to remove. Use token_labels, "
@@ -396,8 +394,7 @@ class WordMarks:
     """Marks of words in texts, without the words themselves.
 
     Attributes:
-        marks: (N, V) sparse 0/1, the words in each text.
-        listed: (V,) True for a word of the concept's list.
+        marks, listed: (N, V) sparse 0/1, the words in each text; and (V,) True for a word of the concept's list.
         vectors: (V, n) embeddings of the words, or None if too few listed words exist to weight others.
         labels: (L,) column in ``marks`` of each token label of the fit, -1 for a word without marks.
     """

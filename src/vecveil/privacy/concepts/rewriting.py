@@ -35,14 +35,10 @@ ROUNDS = 4  # further rounds mean a pattern that matches asterisks
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rewriter(ABC):
-    """Rewrites texts deterministically: equal texts give equal results.
+    """Rewrites texts deterministically: equal texts and ``seed`` give equal results.
 
     Except for surrogates, the replacement depends on the length or number of the replaced words only: an attacker with
     the seed and candidate texts that differ in the concept alone gets the same text from all of them.
-
-    Attributes:
-        concept: the concept to find and replace.
-        seed: of the random draws.
     """
 
     concept: Concept
@@ -68,14 +64,7 @@ class Rewriter(ABC):
     def rewrite(
         self, texts: Texts, *, spans: Sequence[Sequence[Span]] | None = None, show_progress: bool | None = None
     ) -> list[str]:
-        """Return the rewritten ``texts``.
-
-        Args:
-            spans: of the concept in each text; None detects them.
-
-        Raises:
-            ReleaseError: the concept still matches the output; nothing is returned.
-        """
+        """Return the rewritten texts; raise `ReleaseError` if the concept still matches. None detects spans."""
         owner = "Rewriter.rewrite"
         texts = check_texts(texts, owner=owner, min_rows=0)
         if spans is not None:
@@ -142,9 +131,7 @@ class Rewriter(ABC):
         return {}
 
     def to_record(self) -> dict[str, Any]:
-        """Return everything needed to rewrite again, in plain text; raise `ConceptError` if the concept cannot be
-        saved.
-        """
+        """Return all needed to rewrite again, in plain text; raise `ConceptError` if the concept cannot be saved."""
         concept = concept_record(self.concept, owner="Protector.save")
         return {"kind": self.kind, "seed": self.seed, "concept": concept, **self.settings()}
 
@@ -243,13 +230,10 @@ class ReplacingAtRandom(Rewriter):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReplacingByMembers(Rewriter):
-    """Replaces each span by a member of the same type; equal terms of a text get equal members.
+    """Replaces each span by one of the ``members`` of its type; equal terms of a text get equal members.
 
     The draw ignores the replaced term, so with k members it draws the term itself in 1/k of the texts: a draw among the
     others alone would reveal which term it was not. A span whose type has no member is redacted.
-
-    Attributes:
-        members: for each type (label of the spans) its members, as first written.
     """
 
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

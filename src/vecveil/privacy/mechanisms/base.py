@@ -147,7 +147,7 @@ class Mechanism(ABC):
         return np.asarray(np.linalg.norm(differences, axis=1))
 
     def advantage(self, distances: Vector) -> Vector:
-        """Return the largest advantage of any attacker at distinguishing inputs at these distances; by default 1."""
+        """Return the largest advantage of any attacker at these distances; by default 1 for different inputs."""
         return np.where(np.asarray(distances) > 0, 1.0, 0.0)
 
     @abstractmethod

@@ -54,12 +54,10 @@ ROUND_BLOCKS = GAMMA_BLOCKS + 1
 def draw_angles(
     stream: WordStream, dimension: int, epsilon: float, first_block: int, words: Words | None = None, at: int = 0
 ) -> Vector:
-    """Return one angle in [0, π] per row, with density ∝ exp(−εθ) sin^{n−2}θ.
+    """Return one angle in [0, π] per row, with density ∝ exp(−εθ) sin^{n−2}θ, from ``first_block`` of the stream on.
 
-    Args:
-        first_block: first counter block to read; no later block may be in use.
-        words: words of the stream with `ROUND_BLOCKS` blocks from ``first_block`` on; None draws them.
-        at: position of ``first_block`` in ``words``, in blocks.
+    ``words`` are its words with `ROUND_BLOCKS` blocks of that at position ``at``, or None. No later block may be in
+    use.
     """
     if words is None:
         words = stream.words(ROUND_BLOCKS, first_block)

@@ -66,9 +66,7 @@ def check_radius(value: Any, *, owner: str) -> float:
 
 
 def orthogonal_step(d: Embeddings, v: Embeddings, radius: float) -> tuple[Embeddings, Vector]:
-    """Return r d⊥/‖d⊥‖, d⊥ = d − (d·v) v (Eq. 17), (N, n) float64, and the rows where d⊥ is too short for a
-    direction.
-    """
+    """Return r d⊥/‖d⊥‖, d⊥ = d − (d·v) v (Eq. 17), (N, n) float64, and the rows where d⊥ is too short."""
     across = d - np.einsum("ij,ij->i", d, v)[:, None] * v
     # Rounding leaves about 2⁻⁵³·(d·v) along v: a second Gram-Schmidt pass removes it.
     across -= np.einsum("ij,ij->i", across, v)[:, None] * v

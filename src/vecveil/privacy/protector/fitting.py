@@ -383,9 +383,7 @@ class PairTexts:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextFit:
-    """The texts of one fit with their vectors, loaded encoder and report entries. Keep it in memory: it contains
-    texts.
-    """
+    """The texts of one fit with vectors, encoder and report entries. Keep it in memory: it contains texts."""
 
     data: Data
     options: FitOptions

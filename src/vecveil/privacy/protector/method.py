@@ -64,9 +64,7 @@ class Scale:
     def of(
         cls, keywords: Mapping[str, Any], *, method: str, allowed: tuple[str, ...], takes_delta: bool
     ) -> Scale | None:
-        """Return the one scale in ``keywords``, or None for a method without one; raise for none, several or a wrong
-        one.
-        """
+        """Return the one scale in ``keywords``, or None for a method without one; raise for any other number."""
         scales = [cls(kind, keywords[kind]) for kind in KINDS if keywords.get(kind) is not None]
         delta = keywords.get("delta")
         kinds = [each.kind for each in scales]
@@ -350,13 +348,8 @@ def calibrate(
 ) -> float:
     """Return the noise-to-signal ratio of ``candidate`` that meets the target ``scale``.
 
-    Args:
-        data: of the fit, after the step before the noise.
-        own: the user's embeddings, for a target cosine.
-        draws: number of noise draws whose mean utility meets the target.
-
-    Raises:
-        CalibrationError: no noise reaches the target; the message names the best figure.
+    ``data`` has passed the step before the noise; ``own`` embeddings are for a target cosine. The mean utility of
+    ``draws`` of the noise meets a target. An unreachable one raises `CalibrationError` with the best figure.
     """
     rms_norm = data.moments.rms_norm
     if scale.kind == "target_cosine":

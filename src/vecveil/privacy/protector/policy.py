@@ -359,7 +359,6 @@ class WrappedEmbedder:
         Args:
             embed: the embedder's function; None uses the protector's encoder.
             ids: item ids for keyed noise and the ledger; None uses the texts.
-            query: release as queries.
             verify: function for the probe sentences, where ``embed`` is for queries.
         """
         if embed is None or not len(texts):

@@ -78,9 +78,7 @@ def release(
     step: float,
     out: Embeddings,
 ) -> bool:
-    """Write the noisy rows of `elementary.release` to ``out``, C-contiguous like ``X``; return whether all are
-    finite.
-    """
+    """Write the noisy rows of `elementary.release` to C-contiguous ``out``; return whether all are finite."""
     if _compiled is None:
         out[:], finite = elementary.release(kind, X, words, factors, root, step)
         return finite
@@ -177,13 +175,10 @@ class WordStream:
         return drawn[: plain.nbytes].view(np.uint64).reshape(self.rows, 2 * blocks)
 
     def gammas(self, shape: float, first_block: int, words: Words | None = None, at: int = 0) -> Vector:
-        """Return one Gamma(shape, 1) variate per row, shape ≥ 1.
+        """Return one Gamma(shape, 1) variate per row, shape ≥ 1, from counter block ``first_block`` on.
 
-        Args:
-            first_block: first block for these variates. A row whose tries all fail continues with the following blocks,
-                so no other use may follow ``first_block``.
-            words: words of this stream with the `GAMMA_BLOCKS` blocks from ``first_block`` on; None draws them.
-            at: position of ``first_block`` in ``words``, in blocks.
+        No other use may follow that block. ``words`` contain its `GAMMA_BLOCKS` blocks at position ``at``; None draws
+        them.
         """
         if words is None:
             words = self.words(GAMMA_BLOCKS, first_block)

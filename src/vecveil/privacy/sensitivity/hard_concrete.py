@@ -176,8 +176,7 @@ def fit_hard_concrete_mask(
     """Return the mask trained on pairs "with" and "without the concept" (SPARSE Algorithm 2).
 
     Args:
-        positive: (N, n) embeddings of the texts (D+, label 1).
-        negative: (N, n) embeddings of the same texts without the concept (D-, label 0).
+        positive, negative: (N, n) embeddings of the texts (D+, label 1), and of the texts without the concept (D-, 0).
         seed: of all random draws. The same seed, arrays and machine give the same mask.
 
     Raises:
@@ -337,13 +336,7 @@ class MaskTrainer:
         return self._by_rows[rows]
 
     def gradients(self, X: torch.Tensor, noise: torch.Tensor, logits: torch.Tensor) -> None:
-        """Compute the logits and fill the gradients of one minibatch.
-
-        Args:
-            X: (2 b, n) pairs as rows, positive and negative alternating.
-            noise: (n,) logit(μ) of one gate sample.
-            logits: (2 b, 1), receives the classifier's output.
-        """
+        """Write the logits (2 b, 1) of alternating pairs (2 b, n) and the gradients for a gate sample ``noise`` (n,)."""
         torch, options = self._torch, self.options
         units, deltas, labels = self._buffers(X.shape[0])
         log_alpha, log_beta = self.gates[0], self.gates[1]

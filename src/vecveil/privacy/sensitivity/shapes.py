@@ -73,9 +73,7 @@ class NoiseShape:
 
     @classmethod
     def from_matrix(cls, matrix: Matrix, *, floor: float = 1e-2) -> NoiseShape:
-        """Return an (n, n) ``matrix`` as a shape; ``floor`` is the least eigenvalue, as a share in (0, 1] of the
-        mean.
-        """
+        """Return an (n, n) matrix as a shape; ``floor`` is the least eigenvalue, as a share in (0, 1] of the mean."""
         owner = "NoiseShape.from_matrix"
         floor = check_positive(floor, owner=owner, param="floor")
         values = check_numbers(matrix, owner=owner, param="matrix")
@@ -356,9 +354,7 @@ class LinearMap:
         return self.down if self.up is None else self.up @ self.down
 
     def apply(self, X: Embeddings, *, reduced: bool = False) -> Embeddings:
-        """Return the rows of ``X`` (N, n) through T: (N, n), or the (N, m) kept coordinates, with equal inner
-        products.
-        """
+        """Return rows (N, n) through T: (N, n), or the (N, m) kept coordinates, with equal inner products."""
         # float64 also for float32 rows: products of 22-bit entries and grid values fit its 53 bits.
         # Always in two steps: one product with T leaves rounding errors outside the kept directions,
         # and a linear attacker recovers the erased part from them.

@@ -333,14 +333,11 @@ PII_MIN_SCORE = 0.35
 def pii_detector(
     entities: Sequence[str] = PII_ENTITIES, *, model: Any = None, language: str = "en", min_score: float = PII_MIN_SCORE
 ) -> PresidioDetector:
-    """Return the default detector for relabelling plain texts.
-
-    Without a model it finds no names of people and places.
+    """Return the default detector for relabelling plain texts; without a ``model`` it finds no names.
 
     Args:
         entities: Presidio's types; some of the defaults are English only.
         model: None for pattern recognisers alone; otherwise as for `vecveil.privacy.concepts.PresidioDetector`.
-        language: two-letter code.
         min_score: drops matches with a lower score; 0 treats every long number as PII.
     """
     return PresidioDetector(entities, model=model, language=language, min_score=min_score, owner="pii_detector")

@@ -246,16 +246,9 @@ def fixed_orthogonal(v: Tensor) -> Tensor:
 
 
 def perturbation(d: Tensor, v: Tensor, radius: float, resample: Callable[[], Tensor] | None = None) -> Tensor:
-    """Return d* of each draw: norm ``radius``, orthogonal to v (TextCrafter, Eq. 17, 18). NaN stays NaN.
+    """Return d* of each draw ``d`` (..., n): norm ``radius``, orthogonal to unit ``v`` (Eq. 17, 18). NaN stays NaN.
 
-    A draw along v up to rounding has no usable d⊥. It is redrawn up to `REDRAWS` times, then replaced by
-    `fixed_orthogonal`.
-
-    Args:
-        d: draws, (..., n), n ≥ 2.
-        v: of norm 1, broadcastable to ``d``.
-        radius: r > 0.
-        resample: returns other draws in the shape of ``d``; None uses the fixed direction at once.
+    A draw along v up to rounding is redrawn by ``resample`` up to `REDRAWS` times, then replaced by `fixed_orthogonal`.
     """
     v = v.expand_as(d)
     # in float32 a nearly parallel d leaves only noise

@@ -193,12 +193,9 @@ class _Forecast:
 
 
 def _expected_dcg(inside: FloatArray, nearer: FloatArray, gains: FloatArray) -> FloatArray:
-    """Return the expected DCG@K of each query.
+    """Return the expected DCG@K of each query, for rows with ``gains`` (Q, L), nearest first.
 
-    Args:
-        inside: (Q, L) probability that each row, nearest first, is among the candidates.
-        nearer: (Q, L) expected number of nearer candidates outside the sample.
-        gains: (Q, L) of the rows.
+    ``inside`` (Q, L) is the probability that each is a candidate, ``nearer`` the expected number of nearer other ones.
     """
     total = np.zeros(len(inside))
     before = np.zeros((len(inside), K))  # distribution of the number of nearer rows that are candidates

@@ -59,14 +59,10 @@ def pair_cosines(left: Embeddings, right: Embeddings) -> FloatArray:
 def embedding_cosine(
     reference_vectors: Embeddings, hypothesis_vectors: Embeddings, groups: Any = None, *, seed: int = 0
 ) -> Estimate:
-    """Return the mean cosine, in [-1, 1], of each text's vector and its reconstruction's.
+    """Return the mean cosine, in [-1, 1], of each text's vector and its reconstruction's, both (N, n); n counts texts.
 
     An encoder that the attacker did not use makes this independent evidence. Chance pairs each text with the
-    reconstruction of another one; n counts texts.
-
-    Args:
-        reference_vectors: (N, n) embeddings of the true texts, N >= 1, of any norm; a row of zeros has cosine 0.
-        hypothesis_vectors: (N, n) embeddings of the reconstructions by the same encoder.
+    reconstruction of another one. A row of zeros has cosine 0.
     """
     owner = "embedding_cosine"
     truth = check_embeddings(reference_vectors, owner=owner, param="reference_vectors", min_rows=1)

@@ -185,13 +185,10 @@ class Tokeniser:
 
 
 class TextBatches(Sequence[Batch]):
-    """The batches of an epoch, built on access.
+    """The batches of an epoch, built on access, with ``rows`` of each batch.
 
-    Args:
-        rows: Rows of each batch.
-        ids: Tokens of the N texts; a batch contains them as ``ids``, padded with 0, and ``lengths``.
-        arrays: By name, arrays with N rows.
-        guesses: Tokens of a guess for each text and the id that pads them; a batch contains ``guess_ids``.
+    A batch contains the texts' ``ids``, padded with 0, their ``lengths``, rows of the ``arrays``, and for ``guesses``
+    the padded ``guess_ids``.
     """
 
     def __init__(

@@ -284,9 +284,7 @@ def train_writer(
     *,
     guesses: tuple[Guesses, Guesses] | None = None,
 ) -> Fit:
-    """Train the writer's network in place; ``inputs_of`` returns the inputs of an epoch, ``held`` are validation
-    inputs.
-    """
+    """Train the writer's network in place; ``inputs_of`` returns the inputs of an epoch, ``held`` of validation."""
     own = others = None
     if guesses is not None:
         own, others = ((each.ids, writer.language.pad) for each in guesses)

@@ -581,8 +581,7 @@ def _ranked(tried: Mapping[SubspaceSetting, Mapping[str, Any]]) -> list[Subspace
 def _left_out(labels: TokenLabels, rng: np.random.Generator) -> Rows:
     """Return the columns of a random quarter of the words, or none if there are only a few.
 
-    Words that mostly occur together, such as the words of a name, are left out together: a map that erases one of them
-    erases the others, and the unlisted words would look better hidden than they are.
+    Words that mostly occur together are omitted together: a map that erases one of them erases the others.
     """
     count = labels.shape[1]
     if count < FEWEST_LABELS:
@@ -602,10 +601,10 @@ def _left_out(labels: TokenLabels, rng: np.random.Generator) -> Rows:
 
 
 def _parts(groups: Groups, rng: np.random.Generator) -> tuple[Groups, list[Rows], float]:
-    """Return the groups, the rows of the two folds and of the rest with no group in two parts, and 0.
+    """Return groups, rows of the two folds and of the rest with no group in two parts, and 0.
 
-    If one group would fill a fold, each row becomes a group, and the share of the largest group is returned in place of
-    0: an attacker that learns from other groups would recover nothing, and all settings would look equal.
+    If one group would fill a fold, each row becomes a group, and its share replaces 0: no attack could learn from
+    others.
     """
     largest = float(np.unique(groups, return_counts=True)[1].max()) / len(groups)
     parts = _parted(groups, rng)
