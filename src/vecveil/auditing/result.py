@@ -135,6 +135,7 @@ class AuditResult:
         return worst
 
     def to_record(self) -> dict[str, Any]:
+        """Return the record as a dictionary."""
         return dict(self.record)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -407,6 +407,7 @@ class CandidateVectors(Evidence):
 
     @property
     def choices(self) -> int:
+        """Return the number of candidates of each vector."""
         return len(self.pool) if self.options is None else int(self.options.shape[1])
 
 
@@ -692,6 +693,7 @@ class AttackResult:
 
     @property
     def value(self) -> float:
+        """Return the main figure on the test vectors."""
         return self.main.value
 
     def to_record(self, clean: AttackResult | None = None) -> dict[str, Any]:

@@ -508,6 +508,7 @@ class KernelAttack(TokenInferenceAttack):
     def learn(
         self, parts: list[LabelledVectors], setting: KernelSetting, knowledge: Knowledge, rng: np.random.Generator
     ) -> KernelModel:
+        """Return the regression fitted on the texts of all ``parts``."""
         given = self._material(parts, knowledge, rng)
         Y = knowledge.draw(given.X, rng)
         S = knowledge.noise_covariance

@@ -173,6 +173,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
         return len(self.points) == self.designs and not unfinished
 
     def point(self, number: int) -> FrontierPoint | None:
+        """Return the point of a number, or None."""
         return next((point for point in self.points if point.number == number), None)
 
     # -- choosing

@@ -70,6 +70,7 @@ class Guarantee:
         return replace(self, promised=(*self.promised, sentence))
 
     def of_labels(self) -> Guarantee:
+        """Return the guarantee of a concept given by labels."""
         labels = (
             "Anything about the labels themselves. The neighbours are texts: labels give no pairs of texts with and "
             "without the concept, so the distance between texts of different labels is unknown, and an audit measures "
@@ -130,6 +131,7 @@ class Guarantee:
         )
 
     def to_record(self) -> dict[str, Any]:
+        """Return the guarantee as JSON-ready values."""
         return {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self).items()}
 
     def __str__(self) -> str:

@@ -246,6 +246,7 @@ class Ledger:
         return math.inf if None in spent else math.fsum(spent)
 
     def summary(self) -> LedgerSummary:
+        """Return the ledger's totals."""
         with self._transaction() as opened:
             histogram = dict(opened.execute(_HISTOGRAM))
             protectors = tuple(

@@ -336,7 +336,7 @@ class MaskTrainer:
         return self._by_rows[rows]
 
     def gradients(self, X: torch.Tensor, noise: torch.Tensor, logits: torch.Tensor) -> None:
-        """Write the logits (2 b, 1) of alternating pairs (2 b, n) and the gradients for a gate sample ``noise`` (n,)."""
+        """Write the logits (2 b, 1) of alternating pairs (2 b, n) and the gradients for a gate sample ``noise``."""
         torch, options = self._torch, self.options
         units, deltas, labels = self._buffers(X.shape[0])
         log_alpha, log_beta = self.gates[0], self.gates[1]

@@ -346,6 +346,7 @@ class LinearMap:
 
     @property
     def rank(self) -> int:
+        """Return m, the number of kept coordinates."""
         return int(self.down.shape[0])
 
     @cached_property

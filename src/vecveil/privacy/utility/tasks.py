@@ -474,6 +474,7 @@ class UtilityTask(ABC):
     # Computed once: a search for a noise scale calls `relative` many times.
     @cached_property
     def clean_value(self) -> float:
+        """Return the clean figure as a bare number."""
         return self.clean().value
 
     def relative(self, release: UtilityRelease, rng: np.random.Generator) -> float:
