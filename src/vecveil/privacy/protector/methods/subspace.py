@@ -603,8 +603,7 @@ def _left_out(labels: TokenLabels, rng: np.random.Generator) -> Rows:
 def _parts(groups: Groups, rng: np.random.Generator) -> tuple[Groups, list[Rows], float]:
     """Return groups, rows of the two folds and of the rest with no group in two parts, and 0.
 
-    If one group would fill a fold, each row becomes a group, and its share replaces 0: no attack could learn from
-    others.
+    If one group would fill a fold, each row becomes a group, and the share of that group is returned in place of 0.
     """
     largest = float(np.unique(groups, return_counts=True)[1].max()) / len(groups)
     parts = _parted(groups, rng)
