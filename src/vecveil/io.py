@@ -326,7 +326,7 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
     """
     target = Path(os.path.realpath(expanded(path)))
     make_folders(target.parent)
-    # A file of its own: an atomic write replaces the target, and whoever may read the folder could lock that.
+    # A separate lock file: an atomic write replaces the target, and any reader of the folder could lock it.
     with exclusive(target.with_name(f".{target.name[:40]}.lock"), seconds=LOCK_SECONDS, required=True):
         yield
 

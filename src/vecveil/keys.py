@@ -155,7 +155,7 @@ class NoiseKeys:
                 param="variable",
             )
         if not text.lstrip().startswith("{"):
-            # One key, under a name that the JSON of a later rotation can give it.
+            # One key, under a name that the JSON of a later rotation can use.
             text = json.dumps({"schema": SCHEMA, "current": "env", "keys": {"env": text.strip()}})
         return cls._parsed(text, owner, "variable")
 

@@ -532,7 +532,7 @@ class Bench:
         given: dict[str, Any] = {"collection_size": self.rows, "query_noise": self.query_noise, "seed": self.seed}
         if task is not None:
             given |= {"queries": task.queries, "relevance": task.relevance, "own": task.own}
-            # The texts model the collection's further rows where they are more than the judged documents.
+            # The texts model the collection's further rows if they outnumber the judged documents.
             given["distractors"] = own if len(documents) < min(self.rows, len(own)) else None
 
         def sealed(candidates: int) -> UtilityTask:

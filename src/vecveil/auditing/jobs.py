@@ -218,7 +218,7 @@ class WorkFolder:
         # `write_bytes` replaces the file whole, so that an interrupt leaves no half of a result.
         data = json.dumps(record, default=_plain) + "\n"
         write_bytes(self.folder / f"{key}.json", data.encode())
-        # Only now: until the result is on disk the checkpoint is what a repeat resumes from.
+        # Only now: a repeat resumes from the checkpoint until the result is on disk.
         shutil.rmtree(self.folder_of(key), ignore_errors=True)
 
     def _make(self) -> None:
@@ -262,7 +262,7 @@ def fingerprint(case: Case, vectors: Embeddings, protector: str, encoder: str | 
         digest.update(repr(part).encode("utf-8", "surrogatepass"))
     clean = [] if case.embeddings is None else [case.embeddings]
     for array in (vectors, *clean, case.labels, case.groups, case.train, case.test):
-        # Shape and dtype first: the same bytes may stand for arrays of a different form.
+        # Shape and dtype first: the same bytes may be arrays of another shape.
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

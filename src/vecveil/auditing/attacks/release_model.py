@@ -38,7 +38,7 @@ class InputMap:
             exact = (Y[:, kept].astype(np.float64) - self.mean[kept]) * self.weights[kept, np.arange(len(column))]
         else:
             exact = (Y.astype(np.float64) - self.mean) @ self.weights
-        return exact.astype(np.float32, order="C")  # as a checkpoint gives it back: sums round alike
+        return exact.astype(np.float32, order="C")  # the dtype and order of a checkpoint: sums round alike
 
 
 def fit_input_map(Y: Embeddings, noise_covariance: Matrix | None = None) -> InputMap:

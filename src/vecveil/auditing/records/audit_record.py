@@ -203,7 +203,7 @@ class LearningPoint(Record, frozen=True):
 
 
 class LintWarning(Record, frozen=True):
-    """A warning about how the vectors are kept, or about the texts at hand."""
+    """A warning about the storage of the vectors, or about the given texts."""
 
     code: str
     message: str
@@ -332,7 +332,7 @@ class AuditRecord(Record, frozen=True, kw_only=True, tag_field="schema", tag="ve
         """Return the attacks of a family, the strongest first."""
         members = [attack for attack in self.attacks if attack.family == family]
         strongest = self.strongest.get(family)
-        # The named attack first, whatever rounding does to the strengths of equals.
+        # The named attack first: rounding may reorder equals.
         return tuple(sorted(members, key=lambda attack: (attack is not strongest, -attack.strength)))
 
     def __post_init__(self) -> None:

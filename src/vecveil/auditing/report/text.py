@@ -146,7 +146,7 @@ def markdown_code(words: str) -> str:
     # One blank is stripped at each end; without it a backtick at the edge would join the fence.
     pad = " " if not line or line[0] in "` " or line[-1] in "` " else ""
     # In a table cell a bar ends the cell even inside a code span, unless a backslash is before it. A bar that
-    # follows a backslash cannot be escaped so: its full-width form stands for it.
+    # follows a backslash cannot be escaped so: its full-width form replaces it.
     line = line.replace("\\|", "\\\uff5c").replace("|", "\\|")
     return f"{fence}{pad}{line}{pad}{fence}"
 

@@ -173,7 +173,7 @@ class _Forecast:
 
     def share(self, size: int) -> tuple[float, float, float]:
         value, low, high = self.places.share(size, self.candidates)
-        if size > self.places.sample.rows + 1:  # a text that stands in as the query is not among the rows
+        if size > self.places.sample.rows + 1:  # a text that serves as the query is not among the rows
             # The error shrinks with the missed share.
             missed = max(0.0, 1 - value)
             low -= min(self.error, (self.factor - 1) * missed)

@@ -87,7 +87,7 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
     @final
     def _judge(self, state: Any, train: TextVectors, test: TextVectors, session: Session) -> AttackFinding:
         if len(test) > self.judged:
-            # A fixed seed: the same texts are judged whatever was learnt.
+            # A fixed seed: every state is scored on the same texts.
             some = np.random.default_rng(0).choice(len(test), self.judged, replace=False)
             test = test.take(np.sort(some))
         guesses = self._reconstruct(state, test.X, session.knowledge)

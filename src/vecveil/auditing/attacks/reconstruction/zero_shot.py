@@ -275,7 +275,7 @@ class ZeroShotAttack(ReconstructionAttack):
             before = np.array([p for beam in running for _, p in beam.prefixes])
             owner = np.repeat(np.arange(len(running)), [len(beam.prefixes) for beam in running])
             ids, logs = self._lm.propose(rows, self.proposals)
-            # Tokens by themselves are encoded once for all vectors.
+            # Encode single tokens once for all vectors.
             tokens, places = np.unique(ids, return_inverse=True)
             places = places.reshape(ids.shape)
             known = len(queries)
