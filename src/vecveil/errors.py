@@ -45,9 +45,9 @@ class VecveilError(Exception):
     """Base of all errors that vecveil raises on purpose.
 
     Attributes:
-        code: stable identifier of the kind of error, such as ``E-INPUT-RANGE``. Programs and tests match the code
-            and ``param``; the sentence may change in any release.
-        param: name of the argument at fault; empty where no single argument is.
+        code: stable identifier of the kind of error, such as ``E-INPUT-RANGE``. Programs should match the code and
+            ``param``; the sentence may change in any release.
+        param: name of the argument at fault; empty if no single argument is.
     """
 
     code: str = "E-VECVEIL"
@@ -65,7 +65,7 @@ class VecveilError(Exception):
             self.param = param
 
     def __reduce__(self) -> Any:
-        """Return the parts that rebuild the error in another process without a call of ``__init__``."""
+        """Pickle the error without a call of ``__init__``, for other processes."""
         return _rebuilt, (type(self), *self.args), self.__dict__
 
 
@@ -81,7 +81,7 @@ class InvalidInputError(VecveilError, ValueError, code="E-INPUT"):
 
 
 class ConceptError(VecveilError, ValueError, code="E-CONCEPT"):
-    """A concept matches no text, too few texts, or leaves nothing of them."""
+    """A concept matches no text, too few texts, or whole texts only."""
 
 
 class DataFileError(VecveilError, ValueError, code="E-DATA-FILE"):
@@ -97,7 +97,7 @@ class IncompatibleError(VecveilError, ValueError, code="E-INCOMPATIBLE"):
 
 
 class CalibrationError(VecveilError, ValueError, code="E-CALIBRATION"):
-    """The requested utility or noise cannot be reached; the message names the nearest that can."""
+    """The requested utility or noise is out of reach; the message names the nearest reachable value."""
 
 
 class ReleaseError(VecveilError, RuntimeError, code="E-RELEASE"):
@@ -120,7 +120,7 @@ class LedgerCapError(LedgerError, code="E-LEDGER-CAP"):
     """A batch would exceed the cap on releases of an item; nothing was recorded.
 
     Attributes:
-        items: number of items of the batch above the cap; the error never names them.
+        items: number of items above the cap.
     """
 
     def __init__(self, text: str, items: int) -> None:
@@ -129,7 +129,7 @@ class LedgerCapError(LedgerError, code="E-LEDGER-CAP"):
 
 
 class SealingError(VecveilError, ValueError, code="E-SEAL"):
-    """A sealed blob does not open; nothing of it was decrypted."""
+    """A sealed blob does not open; nothing was decrypted."""
 
 
 class StoreError(VecveilError, RuntimeError, code="E-STORE"):
@@ -150,7 +150,7 @@ class TrainingError(VecveilError, RuntimeError, code="E-TRAINING"):
 
 
 class MemoryLimitError(VecveilError, MemoryError, code="E-MEMORY-LIMIT"):
-    """A memory limit is too low for the work; the work did not begin."""
+    """A memory limit is too low for the work, which did not begin."""
 
 
 class MissingDependencyError(VecveilError, ImportError, code="E-MISSING-DEPENDENCY"):
@@ -165,7 +165,7 @@ class MissingDependencyError(VecveilError, ImportError, code="E-MISSING-DEPENDEN
 
 
 class FitWarning(UserWarning):
-    """A fit protects less, or learned from less, than its caller may expect; its report has the same sentence."""
+    """A fit protects less, or learned from less, than the caller may expect; its report has the same sentence."""
 
 
 @contextmanager
@@ -179,7 +179,7 @@ def optional_import(feature: str, package: str, extra: str) -> Iterator[None]:
 
 @contextmanager
 def renamed(inner: str, outer: str) -> Iterator[None]:
-    """Let errors about the argument ``inner`` of what the block calls name the caller's argument ``outer``."""
+    """Rename the argument ``inner`` in errors raised inside the block to the caller's argument ``outer``."""
     try:
         yield
     except VecveilError as error:
@@ -188,7 +188,7 @@ def renamed(inner: str, outer: str) -> Iterator[None]:
         raise
 
 
-# Constructors for the recurring kinds, so that a check is one line where the argument enters.
+# Constructors for the recurring kinds, so that a check of an argument is one line.
 
 
 def wrong_type(owner: str, param: str, expected: str, got: object, *, fix: str = "") -> InvalidInputError:
@@ -198,14 +198,12 @@ def wrong_type(owner: str, param: str, expected: str, got: object, *, fix: str =
 
 
 def wrong_shape(owner: str, param: str, expected: str, got: object, *, fix: str = "") -> InvalidInputError:
-    """Return the error for an array of the shape ``got``."""
     return _input_error(owner, param, f"`{param}` has shape {got}; it needs {expected}.", fix, "E-INPUT-SHAPE")
 
 
 def not_finite(
     owner: str, param: str, got: str = "values that are not finite (NaN or infinity)", *, fix: str = ""
 ) -> InvalidInputError:
-    """Return the error for NaN or infinity among the values."""
     return _input_error(owner, param, f"`{param}` has {got}.", fix, "E-INPUT-FINITE")
 
 
@@ -215,7 +213,6 @@ def out_of_range(owner: str, param: str, allowed: str, got: object, fix: str = "
 
 
 def unknown_name(owner: str, param: str, names: Iterable[str], got: object, *, fix: str = "") -> InvalidInputError:
-    """Return the error for a name that is none of ``names``."""
     text = f"`{param}` {repr(got)[:60]} is unknown; use one of {', '.join(names)}."
     return _input_error(owner, param, text, fix, "E-INPUT-NAME")
 

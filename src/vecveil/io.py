@@ -1,7 +1,4 @@
-"""Atomic files, file locks, checkpoints and text encodings.
-
-A file is written to a temporary neighbour that is renamed, by one process at a time.
-"""
+"""Atomic files, file locks, checkpoints and text encodings."""
 
 from __future__ import annotations
 
@@ -31,11 +28,11 @@ except ImportError:  # Windows
 
 
 PRIVATE = 0o600
-"""Mode of a new file: it may contain texts, terms, ids or clean vectors."""
+"""Mode of a new file that may contain texts, terms, ids or clean vectors."""
 PUBLIC = 0o666
-"""Mode, less the umask, of a file that is written to be handed on, such as a table of protected vectors."""
+"""Mode, less the umask, of a file for others, such as a table of protected vectors."""
 LOCK_SECONDS = 10.0
-"""Longest wait for the lock of a file that others change for moments."""
+"""Longest wait for the lock of a file that others change briefly."""
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}  # of a file system without links
 _TEMPORARY = re.compile(r"(\..{1,40}\.)[0-9a-f]{12}\.tmp", re.DOTALL)
 
@@ -43,9 +40,8 @@ _TEMPORARY = re.compile(r"(\..{1,40}\.)[0-9a-f]{12}\.tmp", re.DOTALL)
 def parse_json(text: str | bytes, parse_float: Callable[[str], Any] | None = None) -> Any:
     """Return the value of a JSON document; raise ValueError for anything else.
 
-    ``parse_float`` takes the text of each number with a fraction or an exponent.
-
-    A key that occurs twice raises `RepeatedKeyError`: another program may have read and approved the other value.
+    ``parse_float`` takes the text of each number with a fraction or an exponent. A repeated key raises
+    `RepeatedKeyError`: another program may have approved the other value.
     """
     return json.loads(text, object_pairs_hook=_distinct, parse_float=parse_float)
 
@@ -62,10 +58,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Return ``path`` with the home folder in place of a leading ``~``, which only shells expand.
-
-    Without such a user, as in ``~draft.csv``, it stays as it is.
-    """
+    """Return ``path`` with a leading ``~`` replaced by the home folder; ``~draft.csv`` without such a user stays."""
     return Path(os.path.expanduser(path))
 
 
@@ -74,13 +67,12 @@ def atomic_path(target: str | os.PathLike[str], *, mode: int = PRIVATE, only_new
     """Yield a temporary path next to ``target``; on a clean exit it becomes ``target``.
 
     Args:
-        mode: of a new file, less the umask; its folder is made with it too. A file that is replaced keeps its
-            permissions, but a private one loses the permissions of others.
+        mode: of a new file and its folder, less the umask. A replaced file keeps its permissions, but a private one
+            loses those of others.
         only_new: of several concurrent writers the first wins and the others raise FileExistsError.
 
-    The rename happens after an fsync, so that a crash leaves the old file or the new one, never
-    half of one. The temporary name starts with a dot and ends in ``.tmp``; while it is written it is
-    locked, so that the next writer of the same target removes what a killed one left.
+    The rename follows an fsync, so a crash leaves the old file or the new one. The temporary file, ``.*.tmp``, is
+    locked while it is written; the next writer of the target removes unlocked ones that killed writers left.
     """
     target = expanded(target)
     old_mode = stat.S_IMODE(target.stat().st_mode) if target.is_file() else None
@@ -101,10 +93,7 @@ def atomic_path(target: str | os.PathLike[str], *, mode: int = PRIVATE, only_new
 
 @contextlib.contextmanager
 def temporary_beside(target: Path, *, mode: int) -> Iterator[Path]:
-    """Yield a new empty file next to ``target``, locked while the block runs and removed at its end.
-
-    Temporary files that killed writers of the same target left are removed first.
-    """
+    """Yield a new empty file next to ``target``, locked while the block runs and removed at its end."""
     make_folders(target.parent, mode=mode)
     remove_left_over(target)
     temporary, file = _create(target, mode)
@@ -125,33 +114,27 @@ def make_folders(folder: Path, *, mode: int = PRIVATE) -> None:
 
 
 def create_private(path: Path) -> None:
-    """Make an empty file, unless there is one: at no moment can others read what a library then writes."""
+    """Create an empty private file, if missing, before a library writes into it."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
 
 
 def is_temporary_of(target: str, name: str) -> bool:
-    """Return whether ``name`` is a temporary file name of a writer of ``target``."""
     named = _TEMPORARY.fullmatch(name)
     return named is not None and named[1] == _prefix(target)
 
 
 def temporary_name(target: str) -> str:
-    """Return a name for the temporary file of the file ``target``."""
     return f"{_prefix(target)}{secrets.token_hex(6)}.tmp"
 
 
 def _prefix(target: str) -> str:
-    # Shortened, so that the temporary name is no longer than a file system allows.
+    # Shorten the name to what a file system allows.
     return f".{target[:40]}."
 
 
 def _link(temporary: Path, target: Path) -> None:
-    """Give the file its final name, unless that is taken.
-
-    Raises:
-        FileExistsError: the name is taken.
-    """
+    """Give the file its final name; raise FileExistsError if it is taken."""
     try:
         os.link(temporary, target)
     except OSError as error:
@@ -164,7 +147,7 @@ def _link(temporary: Path, target: Path) -> None:
 
 
 def _create(target: Path, mode: int) -> tuple[Path, FileIO]:
-    """Return a new file, open and locked where there are locks."""
+    """Return a new file, open and, if the file system has locks, locked."""
     while True:
         temporary = target.parent / temporary_name(target.name)
         file = _new_file(temporary, mode)
@@ -206,10 +189,10 @@ def remove_left_over(*targets: Path) -> None:
 
 
 def sync_folder(folder: Path | int) -> None:
-    """Flush the names in ``folder``, a path or an open descriptor, to disk, where folders can be synchronised.
+    """Flush the names in ``folder``, a path or an open descriptor, to disk, if the platform can.
 
     Raises:
-        OSError: the disk is full or broken, so that a name may not be there after a loss of power.
+        OSError: the disk is full or broken, so that a name may be lost in a power failure.
     """
     try:
         descriptor = folder if isinstance(folder, int) else os.open(folder, os.O_RDONLY)
@@ -247,14 +230,9 @@ class NoLocksError(OSError):
 
 
 def hold(file: int | IO[Any] | FileIO, *, seconds: float = _EXIT_SECONDS) -> None:
-    """Take the lock of an open file.
+    """Take the lock of an open file within ``seconds``, by default long enough for a dying process.
 
-    Args:
-        seconds: longest wait; by default that for a dying process.
-
-    Raises:
-        BlockingIOError: another process holds it for longer.
-        OSError: the file system has no locks.
+    Another holder raises BlockingIOError, a file system without locks another OSError.
     """
     # Not `filelock`: it keeps the number of a descriptor, so an interrupt leaks the lock until the process ends.
     due = time.monotonic() + seconds
@@ -272,7 +250,7 @@ _lock_files: weakref.WeakSet[FileIO] = weakref.WeakSet()
 
 
 def _close_lock_files() -> None:
-    # A forked child shares the locks that its parent holds: it would keep them if the parent is killed.
+    # A forked child shares its parent's locks and would keep them if the parent is killed.
     for file in list(_lock_files):
         file.close()
 
@@ -285,7 +263,7 @@ if fcntl is not None:
 def exclusive(path: Path, *, seconds: float = _EXIT_SECONDS, required: bool = False) -> Iterator[None]:
     """Create and hold the lock file at ``path`` for the block, and remove it at the end.
 
-    Only its owner can open the file, and so hold its lock. Nothing is held on Windows and, unless ``required``, on a
+    Only its owner can open the file, and so hold its lock. Nothing is locked on Windows and, unless ``required``, on a
     file system without locks, such as some network file systems.
 
     Raises:
@@ -328,7 +306,7 @@ def _named(file: FileIO, path: Path) -> bool:
 
 
 def _lock_file(path: Path) -> FileIO:
-    """Return the lock file, made if there is none."""
+    """Open the lock file, created if missing."""
     while True:
         with contextlib.suppress(FileExistsError):
             return _new_file(path, PRIVATE)
@@ -344,12 +322,12 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
 
     Raises:
         LockedError: another one changes it for longer than `LOCK_SECONDS`.
-        NoLocksError: the file system of the file has no locks: a change would overwrite another one.
+        NoLocksError: the file system has no locks, so a change could overwrite another one.
         OSError: the folder of the file is not writable.
     """
     target = Path(os.path.realpath(expanded(path)))
     make_folders(target.parent)
-    # A file of its own: an atomic write replaces the target, and whoever may read the folder could lock that.
+    # A separate lock file: an atomic write replaces the target, and any reader of the folder could lock it.
     with exclusive(target.with_name(f".{target.name[:40]}.lock"), seconds=LOCK_SECONDS, required=True):
         yield
 
@@ -360,12 +338,13 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
 class StateFile:
     """The checkpoint of a training: arrays, and in the header of the file its identity and a record.
 
-    The file is replaced atomically, so a crash leaves this state or the one before, and only its owner can read it: a
-    state reveals something of the texts. Reading it cannot run code.
+    The file is replaced atomically, and only its owner can read it: a state reveals something of the texts. Reading it
+    cannot run code.
 
     Args:
         path: of the safetensors file; its folder is created at the first write.
-        identity: what must agree before a training resumes, such as settings, seed and digests of the data. JSON-ready.
+        identity: JSON-ready values that must agree before a training resumes, such as settings, seed and digests of the
+            data.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
@@ -394,7 +373,6 @@ class StateFile:
         return arrays, record
 
     def save(self, arrays: Mapping[str, Any], record: Any) -> None:
-        """Replace the file."""
         import numpy as np
         from safetensors import SafetensorError
         from safetensors.numpy import save_file
@@ -403,29 +381,27 @@ class StateFile:
         try:
             make_folder(self.path.parent)
             with atomic_path(self.path) as temporary:
-                # A copy in C order: transposed views would be written as they lie in memory.
+                # Copy in C order: transposed views would be written in memory order.
                 state = {name: np.asarray(array, order="C") for name, array in arrays.items()}
                 save_file(state, str(temporary), metadata=header)
         except (OSError, SafetensorError) as error:
             raise not_writable(self.path.parent, error) from error
 
     def damaged(self) -> DataFileError:
-        """Return the error for an unreadable checkpoint."""
         return checkpoint_error(f"{self.path.parent.name} is damaged, or no training wrote it. Remove the folder.")
 
 
 def check_identity(stored: Mapping[str, Any], expected: Mapping[str, Any], folder: Path) -> None:
-    """Raise `DataFileError` if a checkpoint in ``folder`` is of another training."""
+    """Raise `DataFileError` if the checkpoint in ``folder`` belongs to another training."""
     for key, value in expected.items():
         if stored.get(key) != value:
             raise checkpoint_error(
-                f"{folder.name} is of a training with {key} {str(stored.get(key))[:60]}, not {str(value)[:60]}. Give "
-                f"another folder, or remove {str(folder)[:200]}."
+                f"{folder.name} belongs to a training with {key} {str(stored.get(key))[:60]}, not {str(value)[:60]}. "
+                f"Pass another folder, or remove {str(folder)[:200]}."
             )
 
 
 def make_folder(folder: Path) -> None:
-    """Create the folder of a checkpoint, readable by its owner only."""
     try:
         make_folders(folder)
     except OSError as error:
@@ -433,14 +409,12 @@ def make_folder(folder: Path) -> None:
 
 
 def not_writable(folder: Path, error: Exception) -> DataFileError:
-    """Return the error for a folder that no checkpoint can be written into."""
     known = isinstance(error, OSError) and error.errno
     reason = os.strerror(known) if known else type(error).__name__
     return checkpoint_error(f"cannot write into {folder.name}: {reason}.")
 
 
 def checkpoint_error(text: str) -> DataFileError:
-    """Return the error for a checkpoint that cannot be used."""
     return DataFileError(f"`checkpoint`: {text}", code="E-CHECKPOINT", param="checkpoint")
 
 
@@ -459,11 +433,11 @@ _WESTERN_SHARE = 0.3  # of bytes above 127; other code pages use more
 
 
 class TextEncodingWarning(UserWarning):
-    """Warning that a text was probably read with a wrong encoding, so that words in it are not found."""
+    """A text was probably decoded with a wrong encoding, so that words in it are not found."""
 
 
 def likely_encoding(data: bytes) -> str | None:
-    """Return the encoding that the bytes of a text suggest; None for a code page that cannot be told from others."""
+    """Return the encoding that the bytes of a text suggest; None for an ambiguous code page."""
     mark = next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
     if mark is not None:
         return mark
@@ -479,7 +453,7 @@ def likely_encoding(data: bytes) -> str | None:
     except UnicodeDecodeError:
         pass
     foreign = sum(byte > 127 for byte in data) > _WESTERN_SHARE * len(data)
-    # Latin-1 is advised to nobody: of the same bytes it makes control characters, and apostrophes of cp1252 vanish.
+    # Never suggest Latin-1: it decodes the apostrophes of cp1252 as control characters.
     return None if foreign or set(data) & set(b"\x81\x8d\x8f\x90\x9d") else "cp1252"
 
 
@@ -506,7 +480,7 @@ def _convert(encoding: str | None) -> str:
 
 
 def warn_of_controls(text: str, name: str) -> bool:
-    """Warn of control characters U+0080 to U+009F, which a wrong encoding makes; return whether there are any."""
+    """Warn of control characters U+0080 to U+009F, which a wrong encoding produces; return whether there are any."""
     if text.isascii() or not _CONTROLS.search(text):
         return False
     warnings.warn(

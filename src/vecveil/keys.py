@@ -4,8 +4,8 @@ A key file is JSON, written by `NoiseKeys.create` with permissions for its owner
 
     {"schema": "vecveil.keys/1", "current": "2026-11", "keys": {"2026-11": "<base64 of 32 bytes>"}}
 
-Rotation adds a key and makes it current; older keys stay in the file as long as releases made with them
-must be repeatable. An environment variable contains the same JSON, or the base64 of one key, whose id is ``env``.
+Rotation adds a key and makes it current; keep older keys as long as releases made with them must be repeatable. An
+environment variable contains the same JSON, or the base64 of one key, whose id is ``env``.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class NoiseKey:
         # Fewer than 8 distinct bytes: a placeholder or padding, not 32 random bytes.
         if not isinstance(secret, bytes) or len(secret) < KEY_BYTES or len(set(secret)) < 8:
             raise KeyFileError(
-                f"NoiseKey: `secret` is not {KEY_BYTES} or more random bytes. Whoever guesses the key can remove the "
-                "noise. Make one with `vecveil key new FILE`.",
+                f"NoiseKey: `secret` is not {KEY_BYTES} or more random bytes. An attacker who guesses it can remove "
+                "the noise. Make one with `vecveil key new FILE`.",
                 param="secret",
             )
         self.key_id = key_id
@@ -64,7 +64,7 @@ class NoiseKey:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "NoiseKey: a key is not pickled, so that it reaches no file and no queue. "
+            "NoiseKey: keys are not pickled, to keep them out of files and queues. "
             "Let each worker read it from its file or environment variable."
         )
 
@@ -98,7 +98,7 @@ class NoiseKeys:
         """Return the key with that id, or the current one."""
         name = self.current if key_id is None else key_id
         if name not in self.keys:
-            # The name is never shown: it may be the secret, passed in the wrong place.
+            # Never show the name: it may be the secret, passed in the wrong place.
             known = ", ".join(sorted(self.keys))
             raise KeyFileError(f"NoiseKeys: no key has this `key_id`. Use one of {known}.", param="key_id")
         return self.keys[name]
@@ -111,7 +111,7 @@ class NoiseKeys:
         try:
             if path.stat().st_size > _LARGEST_FILE:
                 raise KeyFileError(f"{owner}: {path.name} is too large for a key file (`path`).", param="path")
-            # Read nothing from a file that others can read.
+            # Refuse a file that others can read before reading it.
             others = os.name == "posix" and path.stat().st_mode & 0o077
             text = "" if others else path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -145,7 +145,7 @@ class NoiseKeys:
     def from_environment(cls, variable: str = "VECVEIL_KEYS") -> NoiseKeys:
         """Return the keys in the environment variable: the JSON of a key file, or one key in base64."""
         owner = "NoiseKeys.from_environment"
-        # Only a name is quoted: a caller may pass the variable's value, the secret, by mistake.
+        # Quote only a valid name: a caller may pass the variable's value, the secret, by mistake.
         named = isinstance(variable, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,60}", variable)
         text = os.environ.get(variable) if named else None
         if not text:
@@ -155,7 +155,7 @@ class NoiseKeys:
                 param="variable",
             )
         if not text.lstrip().startswith("{"):
-            # One key, under a name that the JSON of a later rotation can give it.
+            # One key, under a name that the JSON of a later rotation can use.
             text = json.dumps({"schema": SCHEMA, "current": "env", "keys": {"env": text.strip()}})
         return cls._parsed(text, owner, "variable")
 
@@ -190,7 +190,7 @@ class NoiseKeys:
 
     @classmethod
     def _parsed(cls, text: str, owner: str, param: str) -> NoiseKeys:
-        # No cause is chained: it would carry the text, and with it the key.
+        # Chain no cause: it would contain the text, and with it the key.
         try:
             record = parse_json(text)
             if record["schema"] != SCHEMA:
@@ -206,17 +206,13 @@ class NoiseKeys:
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error):
             pass  # the cause may quote the key
         raise KeyFileError(
-            f"{owner}: `{param}` has no JSON of a key file ({SCHEMA}). Make one with `vecveil key new FILE`.",
+            f"{owner}: `{param}` does not contain a key file ({SCHEMA}). Make one with `vecveil key new FILE`.",
             param=param,
         )
 
 
 def key_file_content(path: Path, record: Mapping[str, Any], spare: int = 0) -> bytes:
-    """Return the bytes of a key file; raise KeyFileError for one that could not be read again.
-
-    Args:
-        spare: bytes to leave below the largest size.
-    """
+    """Return the bytes of a key file; raise KeyFileError if they exceed the largest size less ``spare`` bytes."""
     content = (json.dumps(record, indent=1) + "\n").encode()
     if len(content) > _LARGEST_FILE - spare:
         raise KeyFileError(
@@ -230,7 +226,7 @@ def key_file_content(path: Path, record: Mapping[str, Any], spare: int = 0) -> b
 
 @contextmanager
 def key_file_errors(path: Path) -> Iterator[None]:
-    """Raise `KeyFileError` where the file at ``path`` cannot be locked or written; it is then unchanged."""
+    """Raise `KeyFileError` if the file at ``path`` cannot be locked or written; it is then unchanged."""
     try:
         yield
     except LockedError as error:
@@ -270,5 +266,5 @@ def placed_source(source: str | os.PathLike[str], place: Callable[[str], str] = 
 
 
 def framed(part: bytes) -> bytes:
-    """Return ``part`` behind its length, which makes a concatenation unambiguous."""
+    """Return ``part`` prefixed with its length, which makes a concatenation unambiguous."""
     return len(part).to_bytes(8, "little") + part

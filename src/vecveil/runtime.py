@@ -26,10 +26,7 @@ _default = 1  # torch's number of threads before the first of these blocks
 
 
 def thread_count() -> int:
-    """Return the number of threads for noise and encoded batches.
-
-    VECVEIL_THREADS, OMP_NUM_THREADS, or the number of available cores.
-    """
+    """Return the number of threads for noise and encoding: VECVEIL_THREADS, OMP_NUM_THREADS, or the available cores."""
     for variable in ("VECVEIL_THREADS", "OMP_NUM_THREADS"):
         value = os.environ.get(variable, "")
         if value.isdigit() and int(value) > 0:
@@ -40,7 +37,7 @@ def thread_count() -> int:
 
 
 def one_blas_thread() -> contextlib.AbstractContextManager[Any]:
-    """Return a context that limits BLAS to one thread, where threadpoolctl is installed."""
+    """Return a context that limits BLAS to one thread, if threadpoolctl is installed."""
     try:
         from threadpoolctl import threadpool_limits
     except ImportError:
@@ -68,7 +65,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def in_chunks(rows: int, chunk: int, work: Callable[[int, int], None]) -> None:
-    """Call ``work(start, stop)`` for consecutive chunks of rows, in parallel where there are several cores.
+    """Call ``work(start, stop)`` for consecutive chunks of rows, in parallel on several cores.
 
     ``work`` must not call `in_chunks`. The first exception is raised after all chunks have ended.
     """
@@ -93,14 +90,7 @@ def in_chunks(rows: int, chunk: int, work: Callable[[int, int], None]) -> None:
 
 
 def check_room(needed: int, *, owner: str) -> None:
-    """Raise `MemoryLimitError` where a limit on this process leaves less than ``needed`` bytes.
-
-    Libraries that run out of memory in one of their threads end the process without a message. Without a limit
-    nothing is checked.
-
-    Raises:
-        MemoryLimitError: less is left.
-    """
+    """Raise `MemoryLimitError` if a limit on this process leaves less than ``needed`` bytes."""
     try:
         import resource
     except ImportError:  # Windows
@@ -113,7 +103,7 @@ def check_room(needed: int, *, owner: str) -> None:
     except (OSError, MemoryError, ValueError):
         raise MemoryLimitError(
             f"{owner} needs {needed >> 20:,} MiB of memory, and less is left under the limit of {limit >> 20:,} "
-            "MiB. Nothing was begun. Raise the limit of this process (ulimit -v).",
+            "MiB. Nothing was started. Raise the limit of this process (ulimit -v).",
             param="memory",
         ) from None
 
@@ -122,8 +112,8 @@ def check_room(needed: int, *, owner: str) -> None:
 def one_thread() -> Iterator[None]:
     """Run torch on one thread inside the block and restore the number of threads after it.
 
-    Blocks may be nested and may overlap in several threads: torch counts for each thread, and new threads start
-    with the number from before the first block.
+    Blocks may be nested and may overlap in several threads: torch counts for each thread, and new threads start with
+    the number from before the first block.
     """
     global _blocks, _default
     import torch
@@ -158,7 +148,7 @@ def import_torch(feature: str = "Learning", extra: str = "attacks") -> Any:
 
 
 def resolve_device(device: str, *, owner: str) -> str:
-    """Return ``device``, or for ``"auto"`` CUDA where available and otherwise the CPU.
+    """Return ``device``, or for ``"auto"`` CUDA if available, else the CPU.
 
     Raises:
         InvalidInputError: torch cannot allocate on the device.
@@ -176,26 +166,16 @@ def resolve_device(device: str, *, owner: str) -> str:
 
 
 class Batches:
-    """Batch size on a device: halved, with a warning, when the device runs out of memory.
-
-    Attributes:
-        rows: current maximum number of rows a batch.
-    """
+    """Batch size ``rows`` on a device, halved with a warning when the device runs out of memory."""
 
     def __init__(self, rows: int) -> None:
-        """Start with batches of at most ``rows`` rows."""
         self.rows = rows
 
     def run(self, total: int, work: Callable[[int, int], T], *, undo: Callable[[], None] | None = None) -> list[T]:
         """Return ``work(start, stop)`` for consecutive batches of ``total`` rows.
 
-        When the device runs out of memory, the batch size is halved and all batches are computed again.
-
-        Args:
-            undo: called before computing again, for example to drop accumulated gradients.
-
-        Raises:
-            torch.OutOfMemoryError: a single row does not fit.
+        When the device runs out of memory, ``undo`` is called, the batch size halved, and all batches computed again. A
+        single row that does not fit raises torch.OutOfMemoryError.
         """
         torch = import_torch()
         while True:
@@ -222,10 +202,7 @@ _stop: ContextVar[threading.Event | None] = ContextVar("vecveil_stop", default=N
 
 @contextlib.contextmanager
 def stopping(event: threading.Event) -> Iterator[None]:
-    """Make every `progress` of this thread raise KeyboardInterrupt once ``event`` is set.
-
-    Python delivers Ctrl-C to the main thread only; the event carries it to the other threads.
-    """
+    """Carry Ctrl-C, which only the main thread receives: end every `progress` of this thread once ``event`` is set."""
     token = _stop.set(event)
     try:
         yield
@@ -244,7 +221,7 @@ _HARMLESS = "\t\u200c\u200d"  # tab, and the joiners that scripts and emoji need
 
 
 def printable(text: str) -> str:
-    """Return ``text`` as one line that cannot control a terminal: what is not printable is escaped."""
+    """Return ``text`` as one line that cannot control a terminal, with unprintable characters escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -257,13 +234,13 @@ _at = _stage = ""
 
 
 def stage(description: str) -> None:
-    """Say what this process does from here on, where no `progress` counts it; see `status`."""
+    """Set the description of the current step for `status`, where no `progress` counts it."""
     global _stage
     _stage = description
 
 
 def status() -> str:
-    """Return what this process is at, such as ``"Encoding 1,200 of 3,000 texts"``: a `progress`, else a `stage`."""
+    """Return the current step, such as ``"Encoding 1,200 of 3,000 texts"``: a `progress`, else a `stage`."""
     return _at or _stage
 
 
@@ -292,8 +269,8 @@ def progress(
     """Yield from ``items`` while a bar on stderr moves.
 
     Args:
-        show: True or False; None shows the bar on a terminal only.
-        note: returns the text behind the bar; called after each item.
+        show: None shows the bar on a terminal only.
+        note: returns the text after the bar; called after each item.
     """
     event = _stop.get()
     if event is not None:

@@ -18,7 +18,7 @@ from vecveil.io import expanded, parse_json, write_bytes
 with optional_import("A saved record", "msgspec", "cli"):
     import msgspec
 
-# Bounds refuse NaN and infinity, which Python's JSON reader lets pass. Shares may exceed theirs by rounding.
+# Bounds refuse NaN and infinity, which Python's JSON reader accepts. Shares may exceed theirs by rounding.
 Finite: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 Positive: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e-9, le=1 + 1e-9)]
@@ -39,8 +39,8 @@ class Conflict(ValueError):
 class Record(msgspec.Struct, frozen=True):
     """Base of the records; their fields are the keys, in the order of the file.
 
-    A record with a schema has it as its tag (``tag_field="schema"``). ``__post_init__`` raises `Conflict`. Unknown keys
-    are left out, as later versions may add keys, unless a class sets ``forbid_unknown_fields``.
+    A record with a schema has it as its tag (``tag_field="schema"``). ``__post_init__`` raises `Conflict`. Reading
+    ignores unknown keys, which later versions may add, unless a class sets ``forbid_unknown_fields``.
     """
 
     @classmethod
@@ -48,7 +48,7 @@ class Record(msgspec.Struct, frozen=True):
         """Return the record that a JSON object contains; errors begin with ``owner``.
 
         Raises:
-            InvalidInputError (or ``error``): a different schema, or a key is missing or has a wrong value.
+            InvalidInputError (or ``error``): a different schema, or a missing or invalid key.
         """
         place, owner = "", owner or cls.__name__
         try:
@@ -70,7 +70,7 @@ class Record(msgspec.Struct, frozen=True):
             elif "'" in words:  # a value of the record, which may be a text
                 words = "none of the values that this key may have"
         except (RecursionError, TypeError, OverflowError):
-            words = "it is no record"
+            words = "it is not a record"
         fix = "Write it again with this version of vecveil."
         raise error(f"{owner}: {place or 'the record'}: {words}. {fix}", param=place or "record")
 
@@ -79,7 +79,7 @@ class Record(msgspec.Struct, frozen=True):
         """Return the record, given as such, as a JSON object or as the path of its file; errors begin with ``owner``.
 
         Raises:
-            InvalidInputError: a different schema, or a key is missing or has a wrong value.
+            InvalidInputError: a different schema, or a missing or invalid key.
             DataFileError: the same for a file, or the file cannot be read or is not JSON.
         """
         if isinstance(source, cls):
@@ -90,7 +90,7 @@ class Record(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, value: Any) -> Self:
-        """Return the record of an object of ours with these fields: NumPy's numbers as plain ones, NaN as None."""
+        """Return the record of an object with these fields: NumPy's numbers as plain ones, NaN as None."""
         return msgspec.json.decode(_json(value), type=cls)
 
     def to_record(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def load_json(path: str | os.PathLike[str], *, param: str = "record") -> Any:
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write a record, or an object of ours, as JSON, atomically; a question mark replaces a lone surrogate."""
+    """Write a record, or one of our objects, as JSON, atomically; a question mark replaces a lone surrogate."""
     write_bytes(path, msgspec.json.format(_json(value), indent=1) + b"\n")
 
 

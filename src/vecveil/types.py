@@ -1,7 +1,7 @@
 """Type aliases of the arrays and sequences that the package exchanges.
 
-Shapes are written with jaxtyping for readers and type checkers; at run time the aliases are plain
-NumPy, so that the protect path imports nothing but NumPy and SciPy.
+Shapes use jaxtyping for readers and type checkers; at run time the aliases are plain NumPy, so the protect path imports
+nothing but NumPy and SciPy.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def check_embeddings(
     With ``finite=False`` the caller checks for NaN and infinity.
 
     Raises:
-        InvalidInputError: no NumPy array, not two-dimensional, a different dtype, NaN or infinite.
+        InvalidInputError: not a NumPy array, not two-dimensional, another dtype, NaN or infinite.
         IncompatibleError: the second dimension is not ``dimension``.
     """
     if not isinstance(value, np.ndarray):
@@ -72,8 +72,8 @@ def check_embeddings(
 
 
 def check_unmasked(value: Any, owner: str, param: str) -> None:
-    """Refuse a masked array, or a list of them, with masked values."""
-    # numpy.asarray drops the mask: the values under it would be used.
+    """Raise for a masked array, or a list of them, with masked values."""
+    # numpy.asarray drops the mask and exposes the values under it.
     if any(map(np.ma.is_masked, value if isinstance(value, list | tuple) else [value])):
         raise InvalidInputError(
             f"{owner}: `{param}` has masked values. Drop their rows, or replace them with .filled(...).",
@@ -83,7 +83,7 @@ def check_unmasked(value: Any, owner: str, param: str) -> None:
 
 
 def all_finite(value: Embeddings) -> bool:
-    """Return whether every value is finite; False also for finite values whose sum is not."""
+    """Return whether every value is finite; False also for finite values whose sum overflows."""
     if value.size <= _SMALL:
         return bool(np.logical_and.reduce(np.isfinite(value), axis=None))
     # A sum is finite only if every summand is, and takes no memory.
@@ -106,7 +106,7 @@ def check_numbers(value: Any, *, owner: str, param: str) -> npt.NDArray[np.float
 
 
 def check_sequence(value: Any, expected: str, *, owner: str, param: str, fix: str = "") -> list[Any]:
-    """Return ``value`` as a list; refuse a bare string, and tables and dicts, which iterate their names."""
+    """Return ``value`` as a list; raise for a bare string, and tables and dicts, which iterate their names."""
     if isinstance(value, Mapping) or getattr(value, "ndim", 1) != 1 or hasattr(value, "columns"):
         raise wrong_type(owner, param, expected, value, fix='Pass one column of it, such as table["text"].')
     if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
@@ -115,7 +115,7 @@ def check_sequence(value: Any, expected: str, *, owner: str, param: str, fix: st
 
 
 def check_texts(value: Any, *, owner: str, param: str = "texts", min_rows: int = 1) -> Texts:
-    """Return ``value`` as a list of strings; refuse a bare string, other types and fewer than ``min_rows`` texts."""
+    """Return ``value`` as a list of strings; raise for a bare string, other types and fewer than ``min_rows`` texts."""
     fix = "Pass a list, even for a single text."
     texts = check_sequence(value, "a sequence of strings", owner=owner, param=param, fix=fix)
     for i, text in enumerate(texts):
@@ -163,7 +163,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def number_groups(*columns: Sequence[Any]) -> list[npt.NDArray[np.intp]]:
-    """Return a number from 0 on for each id, one for equal ids of all columns; each None gets a number of its own."""
+    """Return a number from 0 on for each id, one for equal ids of all columns; each None gets its own number."""
     names = list(dict.fromkeys(each for column in columns for each in column if each is not None))
     with suppress(TypeError):  # ids of several types have no order
         names.sort()
@@ -228,7 +228,7 @@ def check_seed(value: Any, *, owner: str) -> int:
 
 
 def check_same_length(owner: str, **arrays: Sequence[Any] | np.ndarray) -> int:
-    """Return the common length of ``arrays``; refuse arrays of different lengths."""
+    """Return the common length of ``arrays``; raise for different lengths."""
     for name, array in arrays.items():
         if not hasattr(array, "__len__"):
             raise wrong_type(owner, name, "a sequence", array)
@@ -287,7 +287,7 @@ ItemId = str | int | bytes
 
 
 def check_ids(ids: Any, rows: int, *, owner: str) -> list[bytes]:
-    """Return each id (str, int or bytes, one for every row) as bytes, distinct across types."""
+    """Return each id (str, int or bytes, one per row) as bytes, distinct across types."""
     ordered = isinstance(ids, Sequence) or (isinstance(ids, np.ndarray) and ids.ndim == 1)
     if isinstance(ids, str | bytes) or not ordered or len(ids) != rows:
         got = f"{len(ids)} ids" if ordered else type(ids).__name__

@@ -1,4 +1,4 @@
-"""Audit a protector, or a store without its protector: attack vectors of known texts, and record the findings."""
+"""Audit a protector, or a store without its protector: attack vectors of known texts, and record the figures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from vecveil.validation import check_count, check_embeddings, check_groups, chec
 
 UTILITY_ROWS = 5000  # rows sampled for utility: neighbour search grows with their square
 OWN_WORDS = "words of the texts"
-"""Name of the concept of an audit that is given none."""
+"""Name of the concept in an audit without a given one."""
 OBJECT_ATTACKS = ("objects-linear", "objects-kernel")
 _WORDS, _SHARE, _FEWEST = 40, 0.05, 15
 _TEXT_WORDS = 3.0  # a column whose values have fewer words on average contains names or codes, not texts
@@ -92,11 +92,11 @@ def audit(
     """Attack clean and protected vectors of ``texts`` on the same split, and return the results.
 
     Texts with the concept are split 70/30 by group: texts that agree in letters and digits, or share an id of
-    ``groups``, stay together. Every attack learns from the first part, with as many releases as it needs
-    (attacks on a secret have no protector), and is judged on one release of the second.
+    ``groups``, stay together. Every attack learns from the first part, with as many releases as it needs (attacks on a
+    secret have no protector), and is scored on one release of the second.
 
     Args:
-        protector: texts that it was not fitted on give the honest figure.
+        protector: fitted on other texts, or the figures understate the leakage.
         texts: N texts; at least 20 test texts must contain the concept.
         encoder: name or object; needed only if the protector does not record its encoder.
         embeddings: (N, n) clean embeddings of ``texts``, instead of encoding them.
@@ -105,19 +105,19 @@ def audit(
 
     Options:
         groups: N ids of texts that belong together, such as sentences of one document, or None.
-        subjects: N ids of the persons that the texts are about, None for a text of no person; in place of ``groups``.
-            The record then also states what leaks of each person.
+        subjects: N ids of the persons that the texts are about, None for a text about nobody; replaces ``groups``. The
+            record then also states the leakage per person.
         tier ("quick"): ``quick`` or ``full`` (larger attackers, and reconstruction attacks).
-        min_token_count: number of training texts that must contain an attacked word; None takes 15, or 10 or 5
-            where 15 would leave out more than half of the occurrences.
+        min_token_count: minimum number of training texts with an attacked word; None takes 15, or 10 or 5 if 15 would
+            omit more than half of the occurrences.
         show_terms: write the concept's words into the record, which otherwise contains counts only.
         show_reconstructions: write texts and their reconstructions into the record.
-        attacker_texts: texts that an attacker has besides, or the path of a file of them. Attacks learn from those
-            in which the concept is found; reconstruction learns from all.
-        skip: families of attacks to leave out; token inference must stay. ``"kernel-further"`` and ``"substitution"``
-            encode many texts with a word exchanged; ``"ensemble"`` and ``"network"`` train long.
+        attacker_texts: further texts of the attacker, or the path of a file of them. Reconstruction learns from all,
+            other attacks from those with the concept.
+        skip: families of attacks to skip, except token inference. ``"kernel-further"`` and ``"substitution"`` encode
+            many texts with a word exchanged; ``"ensemble"`` and ``"network"`` train long.
         attacks: run token inference and these attacks only, each a family or the name of an attack, such as
-            ``"zero-shot"``; attacks of tier full run in the quick tier, too, if they are named.
+            ``"zero-shot"``; a named attack of tier full also runs in the quick tier.
         language_model: folder of a causal language model for the zero-shot attack; None takes a trigram model of the
             training texts and ``attacker_texts``.
         device ("auto"): of learnt attacks: ``auto`` takes CUDA if available, else the CPU.
@@ -139,7 +139,7 @@ def audit(
     n = protector.dimension
     if embeddings is not None:
         embeddings = check_rows(embeddings, texts, owner="audit", param="embeddings", dimension=n)
-    # Given embeddings are of the texts as they are: a rewriter's output must be encoded all the same.
+    # Given embeddings are of the original texts: encode a rewriter's output all the same.
     needed = embeddings is None or protector.rewriter is not None
 
     def load() -> Any:
@@ -170,7 +170,7 @@ def audit(
         concept_distance=protector.report.get("concept_distance"),
         utility=_utility(protector, embeddings, seen, tasks, seed),
     )
-    # Only after the record is complete: an audit that fails above resumes from the folder.
+    # Remove the folder last: an audit that fails above resumes from it.
     if folder is not None:
         folder.remove()
     return result
@@ -183,7 +183,7 @@ class SealedStorage:
     Attributes:
         exact: (N, n) vectors of the rows, which a process with the key has.
         facts: number of objects, sizes and times of writing, for the record.
-        found: by kind, how many values stand readable in an object, and how many were looked for.
+        found: (found, searched) counts of readable values per kind.
         built: (S, q) what the storage shows of S small indexes, and (S,) whether the texts of each contain the concept;
             None if all texts do.
     """
@@ -207,19 +207,19 @@ def audit_store(
 ) -> AuditResult:
     """Attack the vectors of a store, and return the results.
 
-    Attackers learn from 70 % of the texts with their vectors and are judged on the others. They cannot draw fresh
-    releases: an attacker who has the protector may find more.
+    Attackers learn from 70 % of the texts with their vectors and are scored on the others. They cannot draw fresh
+    releases: an attacker who has the protector may recover more.
 
     Args:
         vectors: (N, m) vectors of the store, one for each text.
         texts: N texts of the store, or of a sample of it.
-        beside: (N, q) numbers that the store shows with each vector, such as lengths of sealed blobs and columns of
+        beside: (N, q) readable numbers in the store beside each vector, such as lengths of sealed blobs and columns of
             filter tokens (`vecveil.stores.visible_rows.visible_rows`). Token inference runs without and with them.
-        accesses: (N, Q) zeros and ones, which query of a log fetched which row
-            (`visible_accesses`). They are attacked alone, and as columns next to the vectors.
-        sealed: the storage of a sealed index, whose ciphertext ``vectors`` then are.
-        encoder: name or object; with it the same attacks run on clean vectors, and attacks that compare with
-            clean vectors run too.
+        accesses: (N, Q) zeros and ones, which query of a log fetched which row (`visible_accesses`). They are attacked
+            alone, and as columns next to the vectors.
+        sealed: the storage of a sealed index; ``vectors`` are then its ciphertext.
+        encoder: name or object; with it the same attacks run on clean vectors, and attacks that compare with clean
+            vectors run too.
         **options: as for `vecveil.audit`.
 
     Raises:
@@ -252,7 +252,7 @@ def audit_store(
     unprotected = [] if sealed is not None else clean_vectors(vectors, case.embeddings)
     if sealed is not None:
         case = replace(case, embeddings=check_rows(sealed.exact, texts, owner=owner, param="sealed", dimension=None))
-    # No release: the attackers of a store have no oracle, and all learn from stored vectors.
+    # The attackers of a store have no oracle: all learn from stored vectors.
     sides = [Side("protected", vectors, vectors, is_clean=bool(unprotected), beside=beside, accesses=accesses)]
     if case.embeddings is not None:
         sides.insert(0, Side("clean", case.embeddings, case.embeddings, is_clean=True))
@@ -290,7 +290,6 @@ def audit_store(
 
 
 def check_kind(value: Any, kind: type[Any], *, owner: str, param: str) -> None:
-    """Raise `InvalidInputError` unless ``value`` is an instance of ``kind``."""
     if not isinstance(value, kind):
         raise InvalidInputError(
             f"{owner}: `{param}` is a vecveil {kind.__name__}, not {type(value).__name__}.", param=param
@@ -298,7 +297,6 @@ def check_kind(value: Any, kind: type[Any], *, owner: str, param: str) -> None:
 
 
 def check_options(texts: Texts, options: AuditOptions, *, owner: str) -> Options:
-    """Return the checked options of an audit."""
     given: dict[str, Any] = dict(options)
     if unknown := sorted(given.keys() - AuditOptions.__annotations__.keys()):
         raise TypeError(f"{owner}() got an unexpected keyword argument {unknown[0]!r}")
@@ -330,7 +328,7 @@ def check_options(texts: Texts, options: AuditOptions, *, owner: str) -> Options
         raise InvalidInputError(
             f"`attacks` takes a list of {known}. Token inference always runs.", code="E-INPUT-NAME", param="attacks"
         )
-    # A missing GPU fails now, not after the texts are encoded.
+    # Fail now if the GPU is missing, not after the texts are encoded.
     if given.get("device", "auto") != "auto":
         resolve_device(given["device"], owner=owner)
     attacker_texts, model = given.get("attacker_texts", ()), given.get("language_model")
@@ -352,16 +350,15 @@ def check_options(texts: Texts, options: AuditOptions, *, owner: str) -> Options
 
 
 def _writable(work: str | os.PathLike[str] | None) -> Path | None:
-    """Create the folder for finished attacks and return its path."""
     if work is None:
         return None
     if not isinstance(work, str | os.PathLike):
         raise InvalidInputError("`work` is the path of a folder.", param="work")
     folder = expanded(work)
     try:
-        # Owner only: checkpoints of attacks that write texts contain what they learnt from the texts.
+        # Owner only: checkpoints of reconstruction attacks contain what they learnt from the texts.
         make_folders(folder)
-        # Permission bits miss read-only mounts and access lists: only a write shows that the folder works.
+        # Permission bits miss read-only mounts and access lists, so try a write.
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
@@ -382,12 +379,9 @@ def _case(
     *,
     owner: str,
 ) -> tuple[Case, Concept, Any]:
-    """Return the case, the concept for its encoder, and the encoder that ``load`` returns, or None.
-
-    ``embeddings`` None encodes the texts, if there is an encoder.
-    """
+    """Return the case, with texts encoded if ``embeddings`` is None, its concept, and the encoder or None."""
     progress = options.show_progress
-    # Before encoding, which may take hours: a concept that too few texts contain fails here.
+    # Fail here if too few texts contain the concept: encoding may take hours.
     matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=progress)
     loaded = load()
     if (same := concept.for_encoder(loaded)) is not concept:
@@ -402,7 +396,6 @@ def _case(
 
 
 def _work_folder(case: Case, vectors: Embeddings, protector: str, encoder: Any) -> WorkFolder | None:
-    """Return the folder for finished attacks of this audit, or None where nothing is saved."""
     o = case.options
     if o.work is None:
         return None
@@ -414,12 +407,7 @@ def _work_folder(case: Case, vectors: Embeddings, protector: str, encoder: Any) 
 
 
 def _encoder_of(protector: Protector, encoder: Any, *, needed: bool) -> Any:
-    """Return the given encoder or the one that the protector records; None if it has none and none is needed.
-
-    Raises:
-        IncompatibleError: the protector was fitted for a different encoder.
-        InvalidInputError: an encoder is needed and there is none.
-    """
+    """Return the given or recorded encoder; raise if it does not match, or if it is needed and missing."""
     if encoder is not None:
         loaded = load_encoder(encoder)
         protector.check_encoder(loaded)
@@ -436,20 +424,19 @@ def _encoder_of(protector: Protector, encoder: Any, *, needed: bool) -> Any:
 
 
 def _rewritten(protector: Protector, case: Case) -> Case | None:
-    """Return the case of the rewritten texts; None for a protector of vectors."""
     rewriter = protector.rewriter
     if rewriter is None:
         return None
-    # Given spans belong to the texts they were given with: the audit's concept has those of the audit's texts alone.
+    # Given spans belong to certain texts: the audit's concept has those of the audit's texts alone.
     spans = case.matches.spans if rewriter.needs_spans else None
     return case.rewritten(lambda texts: rewriter.rewrite(texts, spans=spans), others=spans is None)
 
 
 def protected_side(protector: Protector, embeddings: Embeddings, seen: Case | None, seed: int) -> Side:
-    """Return the release of the protector with what an attacker knows of it."""
+    """Return the release of the protector with an attacker's knowledge of it."""
     X = embeddings if seen is None or seen.embeddings is None else seen.embeddings
     if protector.text_only:
-        # The same text is always rewritten the same: attackers rewrite their own texts, and no release is fresh.
+        # Rewriting is deterministic: attackers rewrite their own texts, and no release is fresh.
         return Side("protected", X, X, seen=seen)
     # Stream 9 belongs to this release alone: an attack that drew the same noise could subtract it.
     released = protector.protect(X, np.random.default_rng([seed, 9]), rewritten=True)
@@ -483,10 +470,7 @@ def _parameters(protector: Protector) -> dict[str, Any]:
 def _utility(
     protector: Protector, X: Embeddings, seen: Case | None, tasks: Sequence[UtilityTask], seed: int
 ) -> dict[str, UtilityRecord]:
-    """Return utility by task: similarity and neighbours of the texts, and ``tasks``.
-
-    Tasks with queries are measured with noise on both sides and with noise on the documents alone.
-    """
+    """Return utility by task: similarity, neighbours and ``tasks``, also with noise on the documents alone."""
     rng = np.random.default_rng([seed, 1])
     rewritten = None if seen is None or seen.embeddings is None else released_rows(X, seen.embeddings, owner="audit")
 
@@ -501,7 +485,7 @@ def _utility(
     if len(X) > UTILITY_ROWS:
         rows = X[np.sort(rng.choice(len(X), UTILITY_ROWS, replace=False))]
     every: list[UtilityTask] = []
-    # Of fewer rows correlation and ten nearest neighbours say nothing.
+    # Correlation and ten nearest neighbours mean nothing on fewer rows.
     if len(rows) >= 20:
         every += [SimilarityTask.of(rows, seed=seed), SimilarityTask.of(rows, seed=seed, rank=True)]
         every.append(NeighbourTask(rows, seed=seed))
@@ -523,14 +507,13 @@ def _utility(
 
 
 def frequent_words(texts: Sequence[str]) -> Concept:
-    """Return a concept of 40 words that at most a twentieth of the texts contain, for an audit without a concept."""
+    """Return a concept of 40 words in at most a twentieth of the texts each, for an audit without a concept."""
     counts = Counter(word for text in texts for word in set(words(text)) if len(word) > 3)
     most = max(_SHARE * len(texts), _FEWEST)
     return Concept.from_terms(OWN_WORDS, [w for w, n in counts.most_common() if n <= most][:_WORDS])
 
 
 def _storage_results(sealed: SealedStorage, seed: int) -> dict[tuple[str, str], AttackResult]:
-    """Return the results of the attacks on objects, by (side, name)."""
     results = {}
     if sealed.built is not None:
         shown, holds = sealed.built
@@ -569,7 +552,7 @@ def _storage_results(sealed: SealedStorage, seed: int) -> dict[tuple[str, str], 
             for kind, (found, sought) in numbers.items()
         },
     )
-    # With the key every value was read: that is how it is known what to look for.
+    # With the key every value is readable, which is how the audit knows the values to search for.
     search(
         "clean",
         {

@@ -1,4 +1,4 @@
-"""The audit's data: texts, train/test split, clean and protected vectors, and the texts that attackers make."""
+"""The audit's data: texts, train/test split, clean and protected vectors, and the attackers' own texts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MIN_TEST_TEXTS = 20  # the interval of a share in fewer texts would span half of
 MIN_TOKEN_COUNTS = (15, 10, 5)  # tried in order: the first at which half of the occurrences remain
 MORE_TEXTS = "Give more texts."
 
-# Texts that attackers label themselves. They weigh less than training texts: neither is like the judged texts.
+# Texts that attackers label themselves. They weigh less than training texts, being unlike the test texts.
 MOST_EXCHANGED = 3000
 EXCHANGED_WEIGHT = 0.5
 SENTENCE_WEIGHT = 0.3
@@ -53,7 +53,7 @@ class Side:
 
     Attributes:
         name: ``"clean"`` or ``"protected"``.
-        learn: (N, n) vectors to learn from: clean ones if there is an oracle, else released ones.
+        learn: (N, n) vectors to learn from: clean ones with an oracle, else released ones.
         judged: (N, m) one release of every text.
         release: the oracle, which draws fresh releases of clean vectors, or None.
         noise_covariance: (m, m) declared covariance of the released noise, or None.
@@ -74,7 +74,7 @@ class Side:
     accesses: Embeddings | None = None
 
     def with_beside(self) -> Side:
-        """Return the side whose vectors have the columns of ``beside`` appended, with as much variance in all."""
+        """Return the side with the columns of ``beside`` appended to the vectors, at equal total variance."""
         assert self.beside is not None
         columns = self.beside[:, np.ptp(self.beside, axis=0) > 0]
         columns = columns - columns.mean(axis=0)
@@ -85,7 +85,7 @@ class Side:
 
     @property
     def without_oracle(self) -> Side:
-        """The side of an attacker without the protector, for attacks on a secret."""
+        """Return the side of an attacker without the protector, for attacks on a secret."""
         return replace(self, release=None, noise_covariance=None)
 
     @property
@@ -96,7 +96,7 @@ class Side:
     @property
     def learns_from_clean(self) -> bool:
         """True if vectors of other texts may join `learn`: clean ones, or those of rewritten texts."""
-        # Without an oracle `learn` contains releases: clean vectors among them would be of another distribution.
+        # Without an oracle `learn` contains releases: clean vectors have another distribution.
         return self.release is not None or self.is_clean or self.seen is not None
 
 
@@ -130,11 +130,8 @@ class Options:
 class Substitutes:
     """Vectors of texts and of versions of them that differ in one concept word.
 
-    Attributes:
-        rows: (M,) rows of the texts.
-        pool: (P, n) clean vectors of all versions.
-        options: (M, C) the versions of each text, indices into ``pool``.
-        truth: (M,) column of ``options`` that is the text itself.
+    ``rows`` (M,) are rows of the texts, ``pool`` (P, n) clean vectors of all versions, ``options`` (M, C) indices of
+    each text's versions in the pool, and ``truth`` (M,) the column of the text itself.
     """
 
     rows: Rows
@@ -174,12 +171,11 @@ class Case:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The N texts."""
         return self.matches.texts
 
     @cached_property
     def subjects(self) -> Rows | None:
-        """(N,) number of each text's subject, below 0 without one; None if the groups are no subjects."""
+        """(N,) number of each text's subject, below 0 without one; None if the groups are not subjects."""
         ids = self.options.groups
         if ids is None or not self.options.by_subject:
             return None
@@ -187,20 +183,16 @@ class Case:
         return np.array([-1 if name is None else numbers.setdefault(name, len(numbers)) for name in ids])
 
     def subjects_of(self, rows: Rows) -> Rows | None:
-        """Return the subjects of these rows."""
         return None if self.subjects is None else self.subjects[rows]
 
     def rewritten(self, rewrite: Callable[[Sequence[str]], list[str]], *, others: bool = True) -> Case:
-        """Return the case whose vectors are of rewritten texts, with the labels of the original ones.
-
-        ``others``: whether texts that are not of the case can be rewritten; if not, it encodes none.
-        """
+        """Return the case of rewritten texts with the original labels; ``others`` False encodes no text outside it."""
         encode, known = self.encode, dict[str, Embeddings]()
         assert encode is not None
 
         def encode_rewritten(texts: Sequence[str]) -> Embeddings:
             written = rewrite(texts)
-            # Once each: two encodings of one text may differ in the last bits, which would look like a concept.
+            # Encode each text once: two encodings may differ in the last bits, which would look like a concept.
             if new := [text for text in dict.fromkeys(written) if text not in known]:
                 known.update(zip(new, encode(new), strict=True))
             return np.stack([known[text] for text in written])
@@ -209,12 +201,12 @@ class Case:
 
     @property
     def has_spans(self) -> bool:
-        """True if texts can be rewritten and encoded: labels of whole texts have no spans."""
+        """True if texts can be rewritten and encoded: concepts given by labels have no spans."""
         return self.encode is not None and self.matches.labels is None
 
     @property
     def training_rows(self) -> Rows:
-        """The training rows with and without the concept, in order."""
+        """Training rows with and without the concept, in order."""
         return np.sort(np.concatenate([self.train, self.ordinary_train]))
 
     def labelled(self, side: Side) -> tuple[LabelledVectors, LabelledVectors]:
@@ -240,7 +232,7 @@ class Case:
     def further(self) -> FurtherVectors | None:
         """Clean vectors of training texts with one word exchanged, and of the attacker's own texts.
 
-        None without an encoder or such texts. Sentences that equal a test text or are close to one are left out.
+        None without an encoder or such texts. Sentences that equal a test text or are close to one are omitted.
         """
         if (
             self.encode is None
@@ -256,7 +248,7 @@ class Case:
             return None
         labels = np.concatenate([made_labels, sentence_labels])
         weight = np.repeat([EXCHANGED_WEIGHT, SENTENCE_WEIGHT], [len(made), len(sentences)])
-        # Exchanged texts carry the group of their source: exchanged validation texts are left out of training.
+        # Exchanged texts keep the group of their source, so those of validation texts stay out of training.
         groups = np.concatenate([self.groups[sources], np.full(len(sentences), -1)])
         # Exchanged texts come from training texts alone; the attacker's own may contain paraphrases of test texts.
         X = self.encode(texts)
@@ -271,8 +263,8 @@ class Case:
     def substitutes(self) -> Substitutes | None:
         """Up to 100 test texts (200 in the full tier) with 10 versions each, the text itself among them.
 
-        A span is exchanged for terms of training texts with the same label (drug for drug) if there are enough, else
-        of any label; with fewer than ten terms there are fewer versions. None without an encoder, with fewer than four
+        A span is exchanged for terms of training texts with the same label (drug for drug) if there are enough, else of
+        any label; with fewer than ten terms there are fewer versions. None without an encoder, with fewer than four
         terms, or with fewer than 20 such texts.
         """
         if self.encode is None or self.embeddings is None or not self.has_spans or "substitution" in self.options.skip:
@@ -294,7 +286,7 @@ class Case:
             text = self.texts[row]
             chosen = rng.choice(len(others), count - 1, replace=False)
             versions = [text[: span.start] + others[i] + text[span.end :] for i in chosen]
-            # A random place: matching that breaks ties by order must not find the text first.
+            # A random position: matching that breaks ties by order must not find the text first.
             place = int(rng.integers(count))
             versions.insert(place, text)
             rows.append(row)
@@ -306,7 +298,7 @@ class Case:
             return None
         options = np.arange(len(texts)).reshape(len(rows), count)
         pool = self.encode(texts)
-        # A second encoding may differ in the last bits: the truth must be the vector that was released.
+        # A second encoding may differ in the last bits: the truth must be the vector before its release.
         pool[options[np.arange(len(rows)), truth]] = self.embeddings[rows]
         return Substitutes(np.array(rows), pool, options, np.array(truth))
 
@@ -321,9 +313,6 @@ def make_case(
     owner: str = "audit",
 ) -> Case:
     """Return the case: texts with the concept split 70/30 by group, the others so that no group is divided.
-
-    Args:
-        detect: finds the concept in the attacker's own texts; None leaves them out.
 
     Raises:
         ConceptError: too few texts or groups contain the concept, or its words are too rare to attack.
@@ -354,7 +343,7 @@ def make_case(
     own, _ = matches.token_labels(vocabulary)
     labels = np.zeros((len(groups), len(vocabulary)), dtype=np.uint8)
     labels[holding] = own
-    # A text whose only concept words are too rare has no label to learn or to judge.
+    # A text whose only concept words are too rare has no label.
     train, test = (holding[rows[own[rows].any(axis=1)]] for rows in (learn, judge))
     if len(test) < MIN_TEST_TEXTS:
         raise ConceptError(
@@ -382,7 +371,7 @@ def make_case(
 
 
 def _split_ordinary(groups: Rows, ordinary: Rows, learn: Rows, judge: Rows, seed: int) -> tuple[Rows, Rows]:
-    """Return ordinary rows for learning and judging; a group joins the part of its texts with the concept."""
+    """Return ordinary rows for training and test; a group joins the part of its texts with the concept."""
     in_learn = np.isin(groups[ordinary], groups[learn])
     in_judge = np.isin(groups[ordinary], groups[judge])
     free = ordinary[~in_learn & ~in_judge]
@@ -394,7 +383,7 @@ def _split_ordinary(groups: Rows, ordinary: Rows, learn: Rows, judge: Rows, seed
 
 
 def _lower_count(matches: ConceptMatches, learn: Rows, judge: Rows) -> str:
-    """Return what to do about too few test texts, with the largest ``min_token_count`` that leaves enough."""
+    """Return advice about too few test texts, with the largest ``min_token_count`` that leaves enough."""
     tokens = matches.tokens()
     counts = Counter(word for i in learn for word in tokens[i])
     best = sorted((max((counts[word] for word in tokens[i]), default=0) for i in judge), reverse=True)
@@ -413,7 +402,7 @@ def check_rows(X: Any, texts: Texts, *, owner: str, param: str, dimension: int |
 
 
 def encoder_name(encoder: Any) -> str | None:
-    """Return the encoder's fingerprint, or the type of one that has none."""
+    """Return the encoder's fingerprint, or the type of an encoder without one."""
     if encoder is None:
         return None
     return str(getattr(encoder, "fingerprint", None) or type(encoder).__qualname__)
@@ -422,7 +411,7 @@ def encoder_name(encoder: Any) -> str | None:
 def read_part(
     concept: Concept, matches: ConceptMatches, encoder: Any, options: Options
 ) -> tuple[ConceptMatches, Options]:
-    """Return the matches in what the encoder reads of each text, and the options with a warning where that is less."""
+    """Return the matches in what the encoder reads of each text, and the options, with a warning if it truncates."""
     read = getattr(encoder, "read_lengths", None)
     windows = within_window(concept.detectors, matches, read, split=False, min_texts=MIN_TEST_TEXTS, owner="audit")
     if not windows.report:
@@ -474,7 +463,6 @@ def _exchanged(case: Case) -> tuple[list[str], Labels, Rows]:
 
 
 def _collected(case: Case) -> tuple[list[str], Labels]:
-    """Return the attacker's own texts that contain an attacked word, and their labels."""
     nothing = np.zeros((0, len(case.vocabulary)), dtype=np.uint8)
     given = case.options.attacker_texts
     if case.detect is None or not given:
@@ -494,7 +482,6 @@ def _collected(case: Case) -> tuple[list[str], Labels]:
 
 
 def _tested(case: Case) -> set[str]:
-    """Return the test texts, reduced to letters and digits."""
     return {normalise_text(case.texts[row]) for row in (*case.test, *case.ordinary_test)}
 
 
@@ -516,7 +503,6 @@ def _mark(case: Case, label: Labels, terms: Iterable[str]) -> None:
 
 
 def _closest(X: Embeddings, others: Embeddings) -> npt.NDArray[np.float64]:
-    """Return the greatest cosine of each row of ``X`` to a row of ``others``."""
     left, right = (
         Z / np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), np.finfo(np.float32).tiny)
         for Z in (X.astype(np.float64), others.astype(np.float64))

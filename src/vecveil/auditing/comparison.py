@@ -1,9 +1,9 @@
-"""Measure designs from gentle to strong on the user's texts: what attackers still recover, and what search keeps.
+"""Measure designs from gentle to strong on the user's texts: what attackers recover, and what search keeps.
 
-The texts are split by group into three parts. Designs are fitted on the first; readers learn on fresh releases of the
-second and are judged on the third. The fit leaves out a quarter of the concept's frequent words, so that one fit gives
-the leak of listed and of unlisted words. Of the best design, fitted with every word, the attackers of an audit decide
-whether it is recommended.
+The texts are split by group into three parts. Designs are fitted on the first; attacks learn from fresh releases of the
+second and are scored on the third. The fit omits a quarter of the concept's frequent words, so that one fit gives the
+leak of listed and of unlisted words. The attackers of an audit then attack the best design, fitted with every word,
+before the frontier recommends it.
 """
 
 from __future__ import annotations
@@ -86,29 +86,29 @@ OWNER = "frontier"
 FILE = "frontier.json"
 """File of the record in the folder of a frontier."""
 SHARES = (0.4, 0.35, 0.25)
-"""Shares of the texts to fit on, for readers to learn from and to be judged on."""
+"""Shares of the texts for fitting, for training attacks and for scoring them."""
 MOST_TEXTS = 6000
-"""Most texts, drawn at random: more make the figures little more exact, and kernel regression costs their cube."""
+"""Maximum number of texts, drawn at random: more hardly refine the figures, and kernel regression costs their cube."""
 KERNEL_ROWS = 4096
 EVERY = 4
-"""Of so many words of neighbouring frequency the fit leaves out one."""
+"""The fit omits one of every so many words of similar frequency."""
 CANDIDATES = (100, 200, 500)
 STORE_ROWS = 4000
-"""Most texts that search is measured in."""
+"""Maximum number of texts for measuring search."""
 FEWEST_ROWS = 100
-"""Fewest texts that search is measured in, as `SealedSearchTask` takes them."""
+"""Minimum number of texts for measuring search with `SealedSearchTask`."""
 
 ERASED = {0.05: (0.5, 1.0), 0.12: (0.25, 0.5, 1.0), 0.3: (0.5, 1.0, 2.0), 0.42: (1.0,)}
-"""Designs that keep all directions that they do not erase: erased share -> noise-to-signal ratios."""
+"""Designs that keep all directions they do not erase: erased share -> noise-to-signal ratios."""
 FLATTENED = ((0.21, 0.25),)
-"""Erased share and noise of designs that keep a third of the directions, flattened: for similarity alone."""
+"""Erased share and noise of designs that keep a third of the directions, flattened, for similarity alone."""
 FLATTENING = 0.9
 
 
 def designs(dimension: int) -> list[dict[str, Any]]:
     """Return the arguments of `vecveil.fit` of each design: isotropic noise, SPARSE, and subspaces.
 
-    They depend on the dimension alone, so that equal numbers mean equal designs on any texts.
+    They depend on the dimension alone, so equal numbers mean equal designs on any texts.
     """
     plain = [("laplace", 0.5), ("laplace", 1.0), ("laplace", 2.0), ("sparse", 1.0), ("sparse", 2.0)]
     made: list[dict[str, Any]] = [{"method": name, "noise_to_signal": noise} for name, noise in plain]
@@ -152,24 +152,23 @@ def frontier(
     """Measure about 15 designs from gentle to strong, and return their leaks and utilities.
 
     ``record.recommended`` is a point or None, ``record.pick(at_most_leak=0.2)`` the best one within a limit, and
-    ``vecveil.fit(texts, concept, encoder, **point.arguments)`` fits it on all texts and words. The figures hold for
-    the attackers of the record, on these texts. Choosing the best of many points biases its figures. The best point
-    is attacked once more, by the attackers of an audit's quick tier, before it is recommended.
+    ``vecveil.fit(texts, concept, encoder, **point.arguments)`` fits it on all texts and words. The figures hold for the
+    attackers of the record, on these texts. Choosing the best of many points biases its figures, so the attackers of an
+    audit's quick tier attack the best point again before it is recommended.
 
     Args:
         texts: at most 6,000 are used, drawn at random.
-        concept: one with spans; a quarter of its frequent words is left out of the fits.
-        retrieval: judged queries, whose nDCG@10 then stands for search. None: recall@10 of the nearest texts, with
-            texts as queries.
-        collection_size: rows of the collection to come; None takes the number of texts or documents. Further rows
-            are modelled as in `SealedSearchTask`.
+        concept: one with spans; the fits omit a quarter of its frequent words.
+        retrieval: judged queries, whose nDCG@10 then measures search. None: recall@10 of the nearest texts, with texts
+            as queries.
+        collection_size: expected rows of the collection; None takes the number of texts or documents. Further rows are
+            modelled as in `SealedSearchTask`.
         query_noise: 0 measures search for queries through the map without noise.
-        candidates: numbers of candidates that sealed search is measured with; those from the size of the collection on
-            are left out.
-        leak_ceiling: largest share of what clean vectors tell over chance that a recommended point may leave.
+        candidates: numbers of candidates to measure sealed search with, below the size of the collection.
+        leak_ceiling: maximum share of the clean leak over chance that may remain at a recommended point.
         groups: N ids of texts that belong together (a document, a patient). Near-duplicates always do.
         long_texts: as in `vecveil.fit`; the windows of a split text stay in one group.
-        out: folder for the record. Finished points are kept there, and the next call continues.
+        out: folder for the record and finished points, from which the next call continues.
         table: options of the table of the texts, kept in the record for ``vecveil fit --from``.
 
     Raises:
@@ -177,7 +176,7 @@ def frontier(
         InvalidInputError: ``out`` contains a frontier of other texts or settings.
 
     Cost:
-        Encoding the texts, and two fifths of them again without the concept; then some seconds a design, and a minute
+        Encoding the texts, and two fifths of them again without the concept; then some seconds per design, and a minute
         or two for the attackers of an audit.
     """
     started = time.perf_counter()
@@ -206,7 +205,7 @@ def frontier(
     query_noise = check_query_noise(query_noise, owner=OWNER)
     candidates = tuple(sorted({check_count(each, owner=OWNER, param="candidates", minimum=10) for each in candidates}))
     matches = concept.find(texts, show_progress=show_progress)
-    # Copies reach the count but add no information.
+    # Copies raise the count but add no information.
     if (different := len(set(map(canonical, matches.positives())))) < 3 * MIN_PAIRS:
         raise ConceptError(
             f"A frontier needs {3 * MIN_PAIRS} different texts that contain the concept {concept.name!r} and something "
@@ -258,7 +257,7 @@ def frontier(
     )
     spent = record.seconds
     for number, design in bench.remaining(record, show_progress):
-        # Small problems: with several BLAS threads they take longer, many times so on a busy machine.
+        # Small problems are slower with several BLAS threads, many times so on a busy machine.
         with one_blas_thread():
             point = bench.measure(number, design)
         if split:
@@ -273,7 +272,6 @@ def frontier(
 
 
 def _with_point(record: FrontierRecord, point: FrontierPoint, seconds: float, folder: Path | None) -> FrontierRecord:
-    """Return the record with a further or changed point, and save it."""
     points = {each.number: each for each in (*record.points, point)}
     record = structs.replace(record, points=tuple(points[number] for number in sorted(points)), seconds=seconds)
     if folder is not None:
@@ -283,13 +281,7 @@ def _with_point(record: FrontierRecord, point: FrontierPoint, seconds: float, fo
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Bench:
-    """The data of a frontier: vectors, parts, and words listed and left out.
-
-    Attributes:
-        parts: rows to fit on, to learn from and to judge on.
-        vocabulary: the attacked words; ``listed`` and ``left_out`` are columns of ``labels``.
-        missing: figures that cannot be measured, with the reason.
-    """
+    """The data of a frontier: vectors, ``parts`` for fitting, training and scoring, listed and omitted words."""
 
     matches: ConceptMatches
     X: Embeddings
@@ -372,7 +364,7 @@ class Bench:
         )
 
     def with_pairs(self, encode: Encode) -> Bench:
-        """Return the bench with the arguments of `fit_pairs` on the fitting part, without the words left out."""
+        """Return the bench with the arguments of `fit_pairs` on the fitting part, without the omitted words."""
         pairs = self._pairs(encode, {self.vocabulary.tokens[i] for i in self.left_out})
         if equal := int(equal_vectors(pairs["positive"], pairs["negative"]).sum()):
             count = len(pairs["positive"])
@@ -380,7 +372,7 @@ class Bench:
         return replace(self, pairs=pairs)
 
     def _pairs(self, encode: Encode, unlisted: set[str]) -> dict[str, Any]:
-        # A span with a word that is left out stays in its text: to the fit it is ordinary text.
+        # A span with an omitted word stays in its text: to the fit it is ordinary text.
         spans = [tuple(s for s in row if not unlisted & set(words_of(s.term))) for row in self.matches.spans]
         part = _part(self.matches, self.parts[0], spans, min_texts=MIN_PAIRS)
         made = PairTexts.of(part, part.texts, min_token_count=None, seed=self.seed)
@@ -399,12 +391,11 @@ class Bench:
 
     @property
     def readers(self) -> list[TokenInferenceAttack]:
-        """The attacks on every design: regressions, nearest neighbours, and a perceptron where torch is installed."""
+        """The attacks on every design: regressions, nearest neighbours, and a perceptron if torch is installed."""
         own: list[TokenInferenceAttack] = [LinearAttack(), KernelAttack(rows=KERNEL_ROWS), NearestNeighboursAttack()]
         return own if "mlp" in self.missing else [*own, MLPAttack(device="cpu")]
 
     def facts(self) -> dict[str, Any]:
-        """Return what the record says of the texts and of clean vectors."""
         clean = self._read(self.X, self.X[self.parts[2]])
         fit, learn, judge = map(len, self.parts)
         queries = None if self.retrieval is None else len(self.retrieval.queries)
@@ -434,17 +425,16 @@ class Bench:
 
     @property
     def rows(self) -> int:
-        """Rows of the collection that search is measured for."""
+        """Rows of the collection whose search is measured."""
         return self.collection_size or len(self.X if self.retrieval is None else self.retrieval.documents)
 
     def remaining(self, record: FrontierRecord, show_progress: bool | None) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield number and arguments of the designs that are not in ``record``, with a progress bar."""
+        """Yield number and arguments of the designs missing from ``record``, with a progress bar."""
         done = {point.number for point in record.points}
         left = [each for each in enumerate(designs(self.X.shape[1]), start=1) if each[0] not in done]
         return progress(left, "Measuring", total=len(left), show=show_progress, unit="design")
 
     def measure(self, number: int, design: dict[str, Any]) -> FrontierPoint:
-        """Return the figures of one design."""
         started = time.perf_counter()
         assert self.pairs is not None
         protector = self._fitted(self.pairs, design)
@@ -464,7 +454,7 @@ class Bench:
         )
 
     def _fitted(self, pairs: dict[str, Any], design: Mapping[str, Any]) -> Protector:
-        # One mask: the others of a fit only measure how much a mask depends on its seed.
+        # One mask: a fit trains others only to measure how much a mask depends on its seed.
         once: dict[str, Any] = {"stability_seeds": 1} if design["method"] == "sparse" else {}
         options = FitOptions.of("fit_pairs", {**design, **once, "seed": self.seed, "show_progress": False})
         return fit_data(Data.of_pairs(**pairs, groups=None), options)
@@ -472,7 +462,7 @@ class Bench:
     # -- leak
 
     def audited(self, point: FrontierPoint, encode: Encode, show_progress: bool | None) -> AuditedLeak:
-        """Return what the attackers of an audit's quick tier recover from a design that is fitted with every word."""
+        """Return what the attackers of an audit's quick tier recover from a design fitted with every word."""
         design = {name: value for name, value in point.arguments.items() if name != "long_texts"}
         protector = self._fitted(self._pairs(encode, set()), design)
         held: npt.NDArray[np.bool_] = np.asarray(self.labels.any(axis=1))
@@ -503,7 +493,7 @@ class Bench:
     def _read(
         self, X: Embeddings, judged: Embeddings, protector: Protector | None = None
     ) -> dict[str, tuple[Leak, float]]:
-        """Return for each set of words the leak under the strongest reader, and chance."""
+        """Return for each set of words the leak under the strongest attack, and chance."""
         held: npt.NDArray[np.bool_] = np.asarray(self.labels.any(axis=1))
         learn, judge = (rows[held[rows]] for rows in self.parts[1:])
         train = LabelledVectors(X[learn], self.labels[learn], self.groups[learn])
@@ -542,7 +532,7 @@ class Bench:
         given: dict[str, Any] = {"collection_size": self.rows, "query_noise": self.query_noise, "seed": self.seed}
         if task is not None:
             given |= {"queries": task.queries, "relevance": task.relevance, "own": task.own}
-            # The texts model the collection's further rows where they are more than the judged documents.
+            # The texts model the collection's further rows if they outnumber the judged documents.
             given["distractors"] = own if len(documents) < min(self.rows, len(own)) else None
 
         def sealed(candidates: int) -> UtilityTask:
@@ -563,7 +553,7 @@ class Bench:
         def kept(task: UtilityTask, candidates: int) -> Kept:
             # One seed: the numbers of candidates see the same noise.
             rng = np.random.default_rng(self.seed)
-            # Of a pair both texts carry noise whatever a query does: similarity ignores the sides.
+            # Both texts of a pair have noise, so similarity ignores the sides.
             sides: Sides = "both" if self.query_noise else "documents"
             estimate: Estimate = task.protected(release, rng, sides=sides)
             clean = task.clean_value
@@ -580,13 +570,13 @@ def _groups(texts: Sequence[str], X: Embeddings, ids: Sequence[Any] | None) -> R
     near = near_duplicate_groups(X)
     first = np.unique(near, return_index=True)[1][near]
     joined = text_groups(texts, ids, pairs=np.column_stack([np.arange(len(near)), first]))
-    # Texts of one template are all near each other: only their ids can part them.
+    # Texts of one template are all near each other: only ids can separate them.
     largest = max(len(texts) / 5, np.bincount(plain).max())
     return joined if np.bincount(joined).max() <= largest else plain
 
 
 def _words(count: int, seed: int) -> tuple[Rows, Rows]:
-    """Return the columns of listed words and of those left out: of every four in order of frequency, one."""
+    """Return the columns of listed and omitted words: one of every four in order of frequency is omitted."""
     rng = np.random.default_rng([seed, 1])
     left = [start + int(rng.integers(EVERY)) for start in range(0, count - EVERY + 1, EVERY)]
     left_out = np.array(left, dtype=np.intp)
@@ -612,7 +602,6 @@ def _settings(
     info: EncoderInfo,
     seed: int,
 ) -> str:
-    """Return a SHA-256 of everything that decides the figures."""
     digest = hashlib.sha256()
     given = None if groups is None else list(groups)
     for part in (
@@ -636,7 +625,6 @@ def _settings(
 
 
 def _earlier(folder: Path, settings: str) -> FrontierRecord | None:
-    """Return the record in the folder, complete or not; None without one."""
     if not (folder / FILE).is_file():
         return None
     record = FrontierRecord.load(folder / FILE, owner=OWNER)

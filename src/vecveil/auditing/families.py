@@ -1,8 +1,8 @@
 """Choose the attacks of an audit, and run them: the families on each side, and the data of each.
 
-Averaging attacks see several releases of the same text, with fresh and with keyed noise. Held-out terms are attacked
-after the method was fitted again on half of the words and half of the training texts; attackers learn from the other
-texts, as an erasure hides more in the texts of its fit.
+Averaging attacks see several releases of the same text, with fresh and with keyed noise. Attacks on held-out terms fit
+the method again on half of the words and half of the training texts; they learn from the other texts, as an erasure
+hides more in the texts of its fit.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ _FAMILY_OF: dict[str, Family] = {
 NAMED = (*(family for family in FAMILIES if family != "token-inference"), *_FAMILY_OF)
 """Names that `Options.attacks` accepts: families, and attacks that run alone."""
 SKIPPABLE = (*FAMILIES[1:], "ensemble", "kernel-further", "network", "substitution")
-"""Names that `Options.skip` accepts: families, and attacks that take long."""
+"""Names that `Options.skip` accepts: families, and slow attacks."""
 
 
 def run_families(
@@ -129,12 +129,9 @@ def run_families(
     keyed: Release | None = None,
     refit: Refit | None = None,
 ) -> tuple[Mapping[tuple[str, str], AttackResult], list[SkippedAttack]]:
-    """Return the results of the tier's attacks by (side, name), in order, and the attacks that were not run.
+    """Return the results of the tier's attacks by (side, name), in order, and the skipped attacks.
 
-    Args:
-        sides: the clean side, if there are clean vectors, and the protected one last.
-        keyed: releases clean rows with keyed noise, or None.
-        refit: fits the method again on half of the words, or None.
+    ``sides`` are the clean one, if there are clean vectors, and the protected one; ``keyed`` releases with keyed noise.
     """
     per_side = {
         "token-inference": token_inference_jobs,
@@ -156,7 +153,7 @@ def run_families(
         if family not in case.options.skip and (not case.options.attacks or family in named)
     ]
     plans = [_named(case, f, per_side[f](side.seen or case, side)) for side in sides for f in chosen if f in per_side]
-    # All plans before the first job: what the sides share is computed once, on the main thread.
+    # Make all plans before the first job, so that the main thread computes what the sides share once.
     plans += [_named(case, f, every_side[f]()) for f in chosen if f in every_side]
     jobs: list[Job] = [job for plan, _ in plans for job in plan]
     # Both sides skip an attack for the same reason: a dict keeps one entry, and the order.
@@ -170,7 +167,6 @@ def run_families(
 
 
 def _named(case: Case, family: Family, plan: Plan) -> Plan:
-    """Return the plan without the attacks that `Options.attacks` leaves out."""
     jobs, skipped = plan
     if not case.options.attacks or family == "token-inference" or case.options.names(family):
         return plan
@@ -179,7 +175,7 @@ def _named(case: Case, family: Family, plan: Plan) -> Plan:
 
 
 def token_inference_jobs(case: Case, side: Side) -> Plan:
-    """Return the token-inference attacks of the tier, and the same attacks with the columns stored with the vectors."""
+    """Return the token-inference attacks of the tier, alone and with the columns stored with the vectors."""
     runnable, skipped = _ladder(case, side, "")
     if side.beside is not None and np.ptp(side.beside, axis=0).any():
         runnable += _ladder(case, side.with_beside(), "-beside")[0]
@@ -237,7 +233,7 @@ def probe_jobs(case: Case, side: Side) -> Plan:
 def _probed(case: Case) -> tuple[Rows, Rows, Rows, Rows]:
     """Return training rows of both classes, then test rows of both."""
     ordinary = (case.ordinary_train, case.ordinary_test)
-    # Where every text has one of two labels there are no ordinary texts: the labels are the classes.
+    # If every text has one of two labels there are no ordinary texts: the labels are the classes.
     if case.matches.labels is None or len(case.vocabulary) != 2 or min(map(len, ordinary)) > 0:
         return case.train, ordinary[0], case.test, ordinary[1]
     is_first = case.labels[:, 0].astype(bool)
@@ -323,7 +319,7 @@ def _with_several(groups: Rows, rows: Rows) -> Rows:
 
 
 def membership_jobs(case: Case, side: Side) -> Plan:
-    """Return the attack that finds which of the test texts are in a store of half of them."""
+    """Return the attack that recovers which of the test texts are in a store of half of them."""
     clean = case.embeddings
     if clean is None:
         return skip("membership", [MembershipAttack.name], NO_CLEAN)
@@ -368,7 +364,7 @@ def alignment_jobs(case: Case, side: Side) -> Plan:
 
 
 def _decoys(case: Case, side: Side, clean: Embeddings) -> CandidateVectors:
-    """Return the candidates to search: the test texts, at most 5,000 at random."""
+    """Return the candidates to search: at most 5,000 of the test texts, at random."""
     rows = _decoy_rows(case)
     return CandidateVectors(
         side.judged[rows],
@@ -386,7 +382,6 @@ def _decoy_rows(case: Case) -> Rows:
 
 
 def reconstruction_jobs(case: Case, sides: Sequence[Side]) -> Plan:
-    """Return the reconstruction attacks, in tier full."""
     if case.options.tier == "quick" and not any(map(case.options.names, ("reconstruction", *RECONSTRUCTIONS))):
         return skip("reconstruction", RECONSTRUCTIONS, QUICK)
     # Imported here: the decoders need PyTorch, and the quick tier never uses them.
@@ -404,18 +399,18 @@ AVERAGED_ROWS = 4096  # of the kernel attack on the means: the strongest behind 
 NO_SERIES = ("It needs several releases of the same texts, and the store has one.", "no-oracle")
 NO_NOISE = ("The method draws no noise that a key could fix.", "no-noise")
 FEW_RELEASES, SPARE = 64, 8  # n + 1 spheres determine a point of R^n; n + 8 leave some for rounding errors
-LOCATED = 100  # judged texts that are located: each takes k releases and an inversion
+LOCATED = 100  # located test texts: each takes k releases and an inversion
 MAX_LOCATED = 2**25  # numbers in the releases of all of them: 128 MiB in float32
 FEWEST_LOCATED = 20  # of fewer texts the figure has no useful interval
 FIXED = 5e-3
-"""Relative deviation of the noise's length up to which the sphere equations are solved."""
+"""Maximum relative deviation of the noise's length for solving the sphere equations."""
 VARIES = ("The length of the noise varies, so that distances say nothing that the mean does not.", "noise-length")
 REPEATS = ("Releases of one text are equal: several reveal no more than one.", "equal-releases")
 NO_ROOM = (f"The releases of {FEWEST_LOCATED} texts would take more than 128 MiB.", "memory")
 
 
 class _FittedOnce(AveragingAttack):
-    """An averaging attack that several jobs share: the first job fits it for all."""
+    """An averaging attack that several jobs share and the first one fits."""
 
     def __init__(self, k: int, inner: KernelAttack) -> None:
         super().__init__(k, inner)
@@ -456,14 +451,14 @@ def averaging_jobs(case: Case, side: Side, keyed: Release | None) -> Plan:
         skipped = [*(SkippedAttack(name, "averaging", *NO_NOISE) for name in KEYED), *skipped]
         return runnable + located, skipped
     for name, (k, mean) in zip(KEYED, _means(keyed, X, rng).items(), strict=True):
-        # All keyed releases of a text are one: an attacker without the key learns from single releases.
+        # All keyed releases of a text are equal: an attacker without the key learns from single releases.
         job = attack_job(single, side, train, judged(mean), case.options, name=name)
         runnable.append(_of_keyed(job, k))
     return runnable + located, skipped
 
 
 def _sphere_counts(side: Side) -> list[int]:
-    """Return the numbers of releases whose distances are attacked: few, and enough to determine the vector."""
+    """Return the numbers of releases whose distances are attacked: a few, and enough to determine the vector."""
     # Below n + 1 releases the spheres do not determine x: 64 show the gain of an attacker with fewer.
     return sorted({FEW_RELEASES, side.learn.shape[1] + SPARE})
 
@@ -477,7 +472,6 @@ def _sphere_names(side: Side) -> list[str]:
 
 
 def _spheres(case: Case, side: Side, release: Release, train: LabelledVectors) -> Plan:
-    """Return the attack on the distances of fresh releases, for each number of releases."""
     names = _sphere_names(side)
     if side.judged.shape[1] != side.learn.shape[1]:
         return skip("averaging", names, OTHER_SPACE)
@@ -501,7 +495,7 @@ def _spheres(case: Case, side: Side, release: Release, train: LabelledVectors) -
 
 
 def _to_locate(case: Case, side: Side) -> Iterator[tuple[int, Rows]]:
-    """Yield each number of releases with the rows to judge: no rows if the releases need too much memory."""
+    """Yield each number of releases with the rows to score: no rows if the releases need too much memory."""
     order = np.random.default_rng([case.options.seed, 7]).permutation(case.test)
     for k in _sphere_counts(side):
         count = min(LOCATED, MAX_LOCATED // (k * side.learn.shape[1]))
@@ -509,7 +503,6 @@ def _to_locate(case: Case, side: Side) -> Iterator[tuple[int, Rows]]:
 
 
 def _clean_jobs(case: Case, side: Side, train: LabelledVectors) -> list[Job]:
-    """Return the attacks on the clean vectors of the located texts."""
     return [
         attack_job(
             AveragingAttack(1, LinearAttack()),
@@ -538,7 +531,6 @@ def _located(case: Case, side: Side, release: Release, train: LabelledVectors, r
 
 
 def _means(release: Release, X: Embeddings, rng: np.random.Generator) -> Mapping[int, Embeddings]:
-    """Return the mean of the first k releases of each row, for each number of releases."""
     # A running sum: holding all 16 releases of every test text at once would take 16 times the memory.
     means: dict[int, Embeddings] = {}
     total = np.zeros(1)
@@ -551,7 +543,7 @@ def _means(release: Release, X: Embeddings, rng: np.random.Generator) -> Mapping
 
 
 def _of_keyed(job: Job, k: int) -> Job:
-    """Return the job with the number of keyed releases in description and cost: `single` states 1 for all."""
+    """Return the job with the number of keyed releases in description and cost, where `single` states 1."""
 
     def run(folder: Path | None) -> AttackResult:
         result = job.run(folder)
@@ -589,10 +581,7 @@ class Refit:
     seed: int
 
     def seen(self, case: Case, listed: set[str], unlisted: set[str]) -> Case:
-        """Return the case as a protector sees it that knows the listed words.
-
-        A text stage rewrites what its detectors find by type; of lists of terms only those with a listed word are left.
-        """
+        """Return the case as rewritten by a text stage that knows the listed words."""
         rewriter = self.protector.rewriter
         if rewriter is None or self.protector.text_only:
             return case
@@ -626,7 +615,7 @@ class Refit:
             data = Data.of_pairs(X[fitted], encode(negatives), labels, X[others], case.groups[fitted], marks)
             other = refit(self.protector, data)
         except VecveilError as error:
-            # Half of the texts may be too few for the method: the audit goes on without this family.
+            # Half of the texts may be too few for the method: the audit continues without this family.
             return f"The method cannot be fitted on half of the words: {error}"
         released = other.protect(X, np.random.default_rng([self.seed, 7]))
         return Side("protected", X, released, other.release(), other.released_noise_covariance())
@@ -636,7 +625,7 @@ def _halves(case: Case) -> tuple[Rows, Rows]:
     """Return the columns of listed and unlisted words: of every two neighbours in frequency, one of each."""
     rng = np.random.default_rng([case.options.seed, 6])
     V = len(case.vocabulary)
-    # Both halves are then equally frequent, so that a difference between them is not one of frequency.
+    # Both halves are then equally frequent, so frequency explains no difference between them.
     listed = [start + int(rng.integers(2)) for start in range(0, V - 1, 2)]
     chosen = np.array(listed, dtype=np.intp)
     return chosen, np.setdiff1d(np.arange(V), chosen)
@@ -681,7 +670,7 @@ def _both(case: Case, attack: Attack[Any, Any], side: Side, learnt: Rows, column
     )
 
     def run(folder: Path | None) -> AttackResult:
-        # One job for both: they are read together, and must not be saved or skipped apart.
+        # One job for both: they are compared, and must not be saved or skipped separately.
         result, other = unlisted.run(folder), listed.run(folder)
         known = replace(other.main, metric=f"{other.main.metric} of listed words")
         return replace(
@@ -709,7 +698,6 @@ def _evidence(case: Case, side: Side, learnt: Rows, part: Rows) -> tuple[Labelle
 
 
 def _without(case: Case, rows: Rows, words: set[str]) -> list[str]:
-    """Return the texts without the spans that contain one of ``words``."""
     return [remove(case.texts[i], [s for s in case.matches.spans[i] if words & set(words_of(s.term))]) for i in rows]
 
 

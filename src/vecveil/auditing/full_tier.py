@@ -85,7 +85,7 @@ def jobs(case: Case, sides: Sequence[Side]) -> Plan:
         # `side=side` binds now: a closure would see the last side of the loop.
         def few_shot(folder: Path | None, side: Side = side, encode: Encode = encode) -> AttackResult:
             attack = ALGENAttack(clean.folder(folder), encode=encode, **common)
-            # ALGEN stands for an attacker who knows few pairs: the corpus would give it many.
+            # ALGEN models an attacker with few pairs; the corpus would give it many.
             train, test = _evidence(side.seen or case, side, corpus=False)
             return attack.run(train, test, rng=o.seed, show_progress=False, **side.knowledge)
 

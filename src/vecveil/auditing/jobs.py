@@ -1,7 +1,7 @@
 """Run the attacks of an audit, several at once, and save finished results.
 
-A job is one attack on one side (clean or protected). Jobs are independent and each has its own seed, so that their
-order and number at a time change nothing. Finished results are saved in a work folder: an interrupted audit resumes.
+A job is one attack on one side (clean or protected). Each job has its own seed, so results do not depend on the order
+or number of concurrent jobs. An interrupted audit resumes from the results in its work folder.
 """
 
 from __future__ import annotations
@@ -57,12 +57,11 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Name of the result in the work folder."""
         return f"{self.side}-{self.name}"
 
 
 Plan = tuple[list[Job], list[SkippedAttack]]
-"""The jobs of a family on one side, and its attacks that are not run."""
+"""The jobs of a family on one side, and its skipped attacks."""
 
 
 def skip(family: Family, names: Iterable[str], reason: tuple[str, str]) -> Plan:
@@ -102,7 +101,7 @@ def attack_job(
         assert isinstance(train, LabelledVectors)
         part, smaller = train.part(share, seed=options.seed), attack
         if isinstance(attack, KernelAttack | EnsembleAttack):
-            # As many rows for each text as the whole has: all of its rows would cost as much and find no more.
+            # As many rows for each text as the whole has: all of its rows would cost as much and recover no more.
             fewer = copy.copy(attack)
             fewer.rows = max(2, round(share * attack.rows))
             smaller = fewer
@@ -169,12 +168,8 @@ def _finished(futures: list[Future[Any]]) -> Iterator[Future[Any]]:
 class WorkFolder:
     """Results of finished attacks on disk, so that an interrupted audit resumes.
 
-    The folder is created at the first write, readable by its owner only. Results hold figures; checkpoints of attacks
-    that write texts contain what the attacks learnt from the texts.
-
-    Args:
-        fingerprint: see `fingerprint`; it keeps audits apart.
-        with_texts: keep texts and their reconstructions in the results.
+    The folder is created at the first write, readable by its owner only. Results contain figures and, ``with_texts``,
+    texts; checkpoints of reconstruction attacks contain what they learnt from the texts.
     """
 
     def __init__(self, folder: Path, fingerprint: str, *, with_texts: bool = False) -> None:
@@ -182,7 +177,6 @@ class WorkFolder:
         self.with_texts = with_texts
 
     def folder_of(self, key: str) -> Path:
-        """Return the folder for the checkpoints of one job."""
         self._make()
         return self.folder / f"{key}.checkpoint"
 
@@ -224,7 +218,7 @@ class WorkFolder:
         # `write_bytes` replaces the file whole, so that an interrupt leaves no half of a result.
         data = json.dumps(record, default=_plain) + "\n"
         write_bytes(self.folder / f"{key}.json", data.encode())
-        # Only now: until the result is on disk the checkpoint is what a repeat resumes from.
+        # Only now: a repeat resumes from the checkpoint until the result is on disk.
         shutil.rmtree(self.folder_of(key), ignore_errors=True)
 
     def _make(self) -> None:
@@ -238,7 +232,6 @@ class WorkFolder:
                 shutil.rmtree(other, ignore_errors=True)
 
     def remove(self) -> None:
-        """Remove the folder of a complete audit."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -247,12 +240,7 @@ def _plain(value: Any) -> Any:
 
 
 def fingerprint(case: Case, vectors: Embeddings, protector: str, encoder: str | None) -> str:
-    """Return a SHA-256 of everything that decides the results of the attacks.
-
-    Args:
-        vectors: clean vectors to protect, or the vectors of a store.
-        protector: fingerprint of the protector; empty for a store.
-    """
+    """Return a SHA-256 of everything that determines the results of the attacks; ``protector`` is empty for a store."""
     o = case.options
     device = resolve_device(o.device, owner="audit")
     # `show_terms`, `lint` and `command` are absent: they change the record, not the attacks.
@@ -274,7 +262,7 @@ def fingerprint(case: Case, vectors: Embeddings, protector: str, encoder: str | 
         digest.update(repr(part).encode("utf-8", "surrogatepass"))
     clean = [] if case.embeddings is None else [case.embeddings]
     for array in (vectors, *clean, case.labels, case.groups, case.train, case.test):
-        # Shape and dtype first: the same bytes may stand for arrays of a different form.
+        # Shape and dtype first: the same bytes may be arrays of another shape.
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

@@ -1,7 +1,7 @@
 """Preview an attacker's guesses for a few texts, on clean and on protected vectors, at several noise levels.
 
-The attacker practises on background texts that contain listed words, or into which they are put. It is one attacker on
-few texts: an audit (`vecveil.audit`) tries more and stronger attacks.
+The attacker learns from background texts that contain listed words, or into which the preview inserts them. It is one
+attacker on few texts: an audit (`vecveil.audit`) tries more and stronger attacks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from vecveil.validation import check_count, check_embeddings, check_positive, ch
 
 Encode = Callable[[Sequence[str]], Embeddings]
 Report = Callable[[float, str], None]
-"""Receives the share of the work done, 0 to 1, and the next step; an exception that it raises ends the preview."""
+"""Receives the share of the work done, 0 to 1, and the next step; may raise to end the preview."""
 
 FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
 MOST_TEXTS = 400
@@ -65,7 +65,6 @@ class PreviewLevel:
     guesses: tuple[tuple[tuple[int, float], ...], ...]
 
     def to_record(self) -> dict[str, Any]:
-        """Return the level as JSON-ready values."""
         utility, leakage = self.utility.to_record(), self.leakage.to_record()
         return vars(self) | {"utility": utility, "leakage": leakage}
 
@@ -75,12 +74,11 @@ class PreviewResult:
     """The attacker's guesses on clean and on protected vectors.
 
     Attributes:
-        words: the listed words.
-        held: for each text the indices of its listed words.
+        held: for each text the indices of its listed ``words``.
         clean: the same attack on clean vectors.
         levels: at growing noise; a single level if the method's noise has no scale.
         chosen: index of the level with the protector's own noise.
-        practice: counts of background texts, of those with a listed word, of texts learnt from and judged on.
+        practice: counts of background texts, of those with a listed word, of training and test texts.
         rewrites: True if the protector rewrites texts, and adds no noise to vectors.
     """
 
@@ -117,11 +115,11 @@ class VectorMemory:
         fresh: dict[bytes, npt.NDArray[Any]] = {}
         if missing:
             fresh = dict(zip(missing, np.asarray(encode(list(missing.values()))), strict=True))
-        # Before anything is evicted: one call may ask for more vectors than the cache has room for.
+        # Before anything is evicted: one call may request more vectors than the cache holds.
         vectors = np.stack([fresh[key] if key in fresh else self._kept[key] for key in keys])
         for key in keys:
             if key in fresh:
-                # A row of the batch is a view: kept as it is, it would keep the whole batch in memory.
+                # Copy the row: a view would keep the whole batch in memory.
                 self._kept[key] = fresh[key].copy()
             self._kept.move_to_end(key)
         while len(self._kept) > self._most:
@@ -152,11 +150,9 @@ class WordList:
         return f"WordList({len(self)} words)"
 
     def find(self, texts: Texts) -> list[list[Span]]:
-        """Return the spans of listed words in each text."""
         return self._concept.detect(texts, show_progress=False)
 
     def index(self, span: Span) -> int:
-        """Return the index of a span's word, or -1."""
         return self._index.get(span.term, -1)
 
     def labels(self, spans: Sequence[Sequence[Span]]) -> npt.NDArray[np.bool_]:
@@ -169,12 +165,11 @@ class WordList:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PracticeTexts:
-    """The texts that the attacker learns from and is judged on.
+    """The texts that the attacker learns from and is scored on.
 
     Attributes:
         ordinary: background texts, for utility.
-        texts: E texts with at least one listed word.
-        without: ``texts`` without their listed words.
+        texts, without: E texts with at least one listed word, and the same texts without it.
         labels: (E, V) the listed words of ``texts``.
         groups: (E,) group ids; versions of one background text, and near-duplicates, share a group.
         found: number of background texts that contain a listed word.
@@ -189,13 +184,10 @@ class PracticeTexts:
 
 
 def practice_texts(background: Texts, words: WordList, *, seed: int = 0) -> PracticeTexts:
-    """Return texts with listed words, made from at most 400 background texts.
+    """Return texts with listed words, made from 60 to 400 background texts.
 
     A text with a listed word is used unchanged, and again with a different listed word in its place. In any other text
-    a listed word replaces one of the text's words. Words are put in equally often.
-
-    Raises:
-        InvalidInputError: fewer than 60 background texts.
+    a listed word replaces one of the text's words. All words are inserted equally often.
     """
     given = check_texts(background, owner=_OWNER, param="background", min_rows=FEWEST_TEXTS)
     rng = np.random.default_rng([seed, 21])
@@ -235,7 +227,7 @@ def practice_texts(background: Texts, words: WordList, *, seed: int = 0) -> Prac
 
 
 def _next_word(waiting: list[int], excluded: int, count: int, rng: np.random.Generator) -> int:
-    """Return the index of a word other than ``excluded``; all ``count`` words come equally often."""
+    """Return the index of a word other than ``excluded``; all ``count`` words are drawn equally often."""
     # Draw without replacement and refill with a whole permutation. With two different words left, one of them
     # is not the excluded word.
     if len(set(waiting)) < 2:
@@ -263,10 +255,10 @@ class _Vectors:
 
 
 class Preview:
-    """Train an attacker for each noise level, and guess the words of texts.
+    """Trains an attacker for each noise level, and guesses the words of texts.
 
-    The attacker has background texts and the encoder, knows the protector and its noise, and learns from fresh
-    releases of its training texts (`TransplantAttack`; `KernelAttack` where texts are rewritten).
+    The attacker has background texts, the encoder and the protector with its noise, and learns from fresh releases of
+    its training texts (`TransplantAttack`; `KernelAttack` if texts are rewritten).
 
     Args:
         background: ordinary texts, 60 or more; at most 400 of them are used.
@@ -375,7 +367,7 @@ class Preview:
         attack = (TransplantAttack if given is clean else KernelAttack)(rows=_ROWS)
         setting = attack.choose(train, validation, knowledge, rng)
         model = attack.learn([train, validation], setting, knowledge, rng)
-        # The same model guesses for the previewed texts: the leakage belongs to the guesses shown.
+        # The same model guesses for the previewed texts, so the leakage describes the displayed guesses.
         scores = model(judged)
         frequent = labels[np.concatenate([learn, choose])].mean(axis=0)
         # Words are put in equally often, so words rare in training are frequent in the test set: chance is the
@@ -402,7 +394,7 @@ class Preview:
         return task.protected(lambda V, g: protector.protect(rewritten(V, rng), g, rewritten=True), rng)
 
     def _encoded(self, previewed: Texts, say: Report, rewrite: Callable[[Texts], list[str]] | None = None) -> _Vectors:
-        """Return the vectors of background and previewed texts, after ``rewrite`` if it is given."""
+        """Return the vectors of background and previewed texts, after ``rewrite`` if given."""
         made = self._practice
         texts = [*made.ordinary, *made.texts, *made.without]
         if rewrite is not None:
@@ -412,7 +404,7 @@ class Preview:
             say(_ENCODING * start / len(texts), "encoding background texts")
             part = texts[start : start + _BATCH]
             blocks.append(self._memory.encode(part, self._vectors, encoder=self._encoder))
-        # Past the cache: no vector of a previewed text may be kept.
+        # Bypass the cache: it must not keep vectors of previewed texts.
         every = np.concatenate([*blocks, self._vectors(previewed)])
         ends = np.cumsum([len(made.ordinary), len(made.texts), len(made.without)])
         return _Vectors(*np.split(every, ends))

@@ -62,7 +62,7 @@ SINGLE = (
     "unless they are keyed."
 )
 RATES = {"TPR at 1 % FPR": ("1 %", "100"), "TPR at 0.1 % FPR": ("0.1 %", "1,000")}
-"""False-positive rates of the probes, and the number of texts without the concept that setting them needs."""
+"""False-positive rates of the probes, and the number of texts without the concept needed to set them."""
 RARE = (
     "The probes' share of true positives at {rates} false positives is not stated: setting the threshold takes "
     "{texts} texts without the concept among the fifth of the training texts that a probe sets aside."
@@ -76,7 +76,7 @@ CRITERIA: tuple[tuple[Any, tuple[str, ...], tuple[str, ...]], ...] = (
     ("linkability", ("linking",), ()),
     ("inference", ("token-inference", "averaging"), (ANY, MEAN, SHARE)),
 )
-"""Each criterion with the families of its attacks or the starts of their names, and its metrics per subject."""
+"""Each criterion with the families of its attacks or prefixes of their names, and its metrics per subject."""
 FURTHER = "Of {given:,} further texts of the attacker, token inference learnt from {used:,}: {why}."
 UNLIKE = "it leaves out texts without an attacked word, and those that equal or resemble a test text"
 NOT_RELEASED = "attackers of a store cannot protect texts as its owner does"
@@ -100,7 +100,7 @@ ONE_WORD = LintWarning(
     "figures mean nothing. The concept probe gives the verdict.",
 )
 OF_SAMPLE = ("one-word", "long-texts", "attacker-texts")
-"""Codes of warnings about the texts at hand; the others are about how vectors are kept."""
+"""Codes of warnings about the given texts; the others are about the storage of vectors."""
 WRITTEN = (
     "Reconstruction attacks were trained from scratch on the texts at hand: published ones start from large "
     "pretrained models and write better."
@@ -119,7 +119,7 @@ FAMILY_NAMES = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AuditResult:
-    """The result of an audit: the typed record ``audit``, and the files that are drawn from it."""
+    """The result of an audit: the typed record ``audit``, and the files drawn from it."""
 
     audit: AuditRecord
 
@@ -144,11 +144,7 @@ class AuditResult:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AuditResult:
-        """Return the audit saved at ``path``.
-
-        Raises:
-            DataFileError: the file cannot be read, or contains a different schema, or a key is missing or wrong.
-        """
+        """Return the audit saved at ``path``; raise `DataFileError` for an unreadable file or a different schema."""
         try:
             return cls(AuditRecord.load(path))
         except DataFileError as error:
@@ -200,14 +196,7 @@ def assemble(
     lint: Sequence[Mapping[str, str]] = (),
     **about: Any,
 ) -> AuditResult:
-    """Return the result of an audit.
-
-    Args:
-        curve: of the strongest attack (`learning_curve`).
-        lint: warnings found by the audit, which follow the warnings of the options.
-        started: `time.perf_counter` at the start of the audit.
-        about: the other fields of `AuditRecord`.
-    """
+    """Return the result of an audit, with the strongest attack's ``curve`` and other fields of `AuditRecord`."""
     o, is_store = case.options, about["kind"] == "store"
     protected = [result for (side, _), result in results.items() if side == "protected"]
     # A stable sort: within a family attacks keep the order in which they were planned.
@@ -287,7 +276,7 @@ def _figure(estimate: Estimate, clean: Estimate | None) -> LeakageFigure:
 
 def _clean_result(result: AttackResult, results: Results) -> AttackResult | None:
     """Return the result of the same attack on clean vectors, if it ran."""
-    # Clean vectors have no noise to average: one result stands for every number of releases.
+    # Clean vectors have no noise to average: one result serves every number of releases.
     return results.get(("clean", result.name)) or (
         results.get(("clean", "averaging")) if result.family == "averaging" else None
     )
@@ -347,7 +336,7 @@ def _text_counts(case: Case) -> TextCounts:
 
 
 def _split_counts(case: Case) -> SplitCounts:
-    # Each attack sets its validation texts aside itself; all use this share of the training texts.
+    # Each attack sets aside its own validation texts, this share of the training texts.
     held_out = round(VALIDATION_SHARE * len(case.train))
     unit = "group of equal texts" if case.options.groups is None else "group of texts with one id"
     return SplitCounts(
@@ -421,11 +410,8 @@ def _unstated_rates(results: Results) -> list[str]:
 def framework_findings(
     attacks: Sequence[AttackRecord], *, is_store: bool, lint: Sequence[LintWarning]
 ) -> list[FrameworkFinding]:
-    """Return a finding for each item of the published frameworks: the figures that bear on it, and missing ones.
-
-    No item is called met or failed.
-    """
-    # An attack without a figure (one class absent) must not stand for a family that was measured.
+    """Return a finding for each item of the published frameworks: relevant and missing figures, without a decision."""
+    # An attack without a figure (one class absent) must not represent a measured family.
     leading = strongest(attack for attack in attacks if attack.value is not None)
     vectors = "stored vectors" if is_store else "protected vectors"
     findings = []
@@ -470,13 +456,13 @@ _STEADY = 0.5  # least error of a point relative to the error of the test texts,
 
 
 def forecast(curve: Sequence[LearningPoint], ahead: float = AHEAD) -> LearningPoint | None:
-    """Return the curve's figure for ``ahead`` times as many texts, with a 95 % interval; None from under three points.
+    """Return the curve's figure for ``ahead`` times as many texts, with a 95 % interval; None under three points.
 
-    A line is fitted to the logit of R-precision against the logarithm of the number of texts. What further texts teach
-    depends on their kind: the upper end continues the line, as texts like the audited ones would; the lower end is what
-    the attack recovers already; the figure lets every doubling teach half as much as the one before, as sentences of
-    other sources did (benchmarks/results/gpu.json).
-    Both ends include the error of the test texts, which all points share; the upper end also the error of the line.
+    A line is fitted to the logit of R-precision against the logarithm of the number of texts. The upper end of the
+    interval continues the line, for texts like the audited ones; the lower end is what the attack recovers already. The
+    figure lets every doubling teach half as much as the one before, as sentences of other sources did
+    (benchmarks/results/gpu.json). Both ends include the error of the test texts, which all points share; the upper end
+    also the error of the line.
     """
     texts = np.array([point.texts for point in curve], dtype=float)
     if len(np.unique(texts)) < 3:

@@ -1,4 +1,4 @@
-"""Perceptrons on vectors: shape, training and scoring."""
+"""Train perceptrons on vectors, and score with them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Schedule:
         input_noise: Standard deviation of noise added to the inputs.
         weight_decay: Decoupled weight decay.
         residual: Add every hidden layer after the first to its normalised input, with GELU in place of ReLU.
-        device: ``"auto"`` takes CUDA where there is one, else the CPU.
+        device: ``"auto"`` takes CUDA if available, else the CPU.
     """
 
     hidden: tuple[int, ...]
@@ -54,7 +54,6 @@ class Schedule:
         self.recipe()
 
     def recipe(self) -> TrainingRecipe:
-        """Return the training without the network's shape."""
         return TrainingRecipe(
             self.epochs,
             self.batch,
@@ -76,7 +75,6 @@ class Network:
         self._batches = Batches(_SCORED_ROWS)
 
     def __call__(self, inputs: Array) -> Array:
-        """Return the logits of ``inputs``."""
         torch = import_torch()
         self.module.eval()
         device = next(self.module.parameters()).device
@@ -89,12 +87,10 @@ class Network:
             return np.concatenate(self._batches.run(len(inputs), score))
 
     def to_arrays(self) -> dict[str, Array]:
-        """Return the parameters by name."""
         return {name: value.numpy() for name, value in weights_of(self.module).items()}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Array]) -> Network:
-        """Return the network with the given parameters, for scoring."""
         torch = import_torch()
         # Names begin with the number of the layer, and only weights of linear layers are matrices.
         order = sorted(arrays, key=lambda name: int(name.partition(".")[0]))
@@ -114,12 +110,9 @@ def train_network(
     *,
     validate: Callable[[Network], float] = lambda network: 0.0,
 ) -> tuple[Network, Fit]:
-    """Return the network of the last epoch.
+    """Return the network of the last epoch, for ``sizes`` r and V.
 
-    Args:
-        draw: Returns the inputs (N, r) and 0/1 labels (N, V) of an epoch, freshly protected if there is an oracle.
-        sizes: r and V.
-        validate: Returns the validation loss.
+    ``draw`` returns the inputs (N, r) and 0/1 labels (N, V) of an epoch; ``validate`` returns the validation loss.
     """
     torch = import_torch()
     # A private generator: other threads may use torch's global one meanwhile.
@@ -143,7 +136,7 @@ def train_network(
             x = x + schedule.input_noise * torch.randn(x.shape, generator=drawing, device=device)
         return cross_entropy(module(x), part["labels"]) * len(x), len(x)
 
-    # On one thread: several would add in a varying order, and batches are small.
+    # One thread: several would sum in a varying order, and batches are small.
     with one_thread():
         fit = fit_model(
             network.module,
@@ -160,13 +153,7 @@ def train_network(
 def _perceptron(
     torch: Any, sizes: Sequence[int], dropout: float, residual: bool, generator: Any, drawing: Any = None
 ) -> Any:
-    """Return the module, initialised as torch initialises linear layers but from ``generator``.
-
-    Args:
-        sizes: Inputs, units of each hidden layer, outputs.
-        generator: None leaves the weights unset: a saved network's replace them.
-        drawing: Generator of the dropped units, on the device of the training.
-    """
+    """Return the module, initialised from ``generator`` (None: not at all); ``drawing`` is the generator of dropout."""
 
     class Dropout(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:

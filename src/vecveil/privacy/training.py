@@ -2,7 +2,7 @@
 
 All randomness of an epoch (order, fresh releases, dropout) depends on the seed and the epoch's number alone. A
 checkpoint therefore contains the weights, the optimiser and the position; a resumed run draws the epoch again and skips
-its first batches. Tensors are stored in safetensors, so reading them cannot run code.
+the batches that it has learnt from.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class TrainingRecipe:
         batch: Texts per step.
         learning_rate: The highest one.
         warmup_share: Share of the training in which the rate rises.
-        decay: Course of the rate after it: ``"linear"`` or ``"cosine"`` to zero, ``"twice"`` (along a cosine over the
-            first third and again over the others, so that the gain of the second fall shows whether more training
-            would find more), or ``"none"``.
+        decay: Course of the rate after the warm-up: ``"linear"`` or ``"cosine"`` to zero, ``"twice"`` (a cosine over
+            the first third and another over the rest; the gain of the second shows whether more training would help),
+            or ``"none"``.
         patience: Epochs without a lower validation loss after which training ends.
         clip: Largest norm of a step's gradient, or None.
-        max_tokens: Tokens of a text that are used.
+        max_tokens: Tokens read of a text.
         precision: ``"float32"``, or ``"bfloat16"`` for the products (weights stay float32).
-        seconds: Time after which training ends, counted over interruptions, or None. The rate falls to
-            zero at that time, so the model then depends on the machine's speed.
+        seconds: Time limit, counted over interruptions, or None. The rate falls to zero at that time, so the model then
+            depends on the machine's speed.
         save_seconds: Seconds between two saves within an epoch; 0 saves after every step.
-        device: ``"auto"`` takes CUDA where there is one, else the CPU.
+        device: ``"auto"`` takes CUDA if available, else the CPU.
     """
 
     epochs: int
@@ -90,7 +90,7 @@ class TrainingRecipe:
                 raise InvalidInputError(f"{name} is {listed}, not {str(getattr(self, name))[:40]!r}.", param=name)
 
     def rate(self, done: float) -> float:
-        """Return the learning rate when the share ``done`` of the training is over."""
+        """Return the learning rate after the share ``done`` of the training."""
         rising = done / self.warmup_share if self.warmup_share else 1.0
         left = (1 - done) / max(1 - self.warmup_share, 1e-9)
         if self.decay == "twice":
@@ -107,7 +107,7 @@ class Fit:
         seed: Of all its randomness.
         epoch, step: Finished epochs, and steps of the present one.
         best_epoch: The epoch with the least validation loss, from 1.
-        loss: Its validation loss; of a language model, in nats a token.
+        loss: Its validation loss; of a language model, in nats per token.
         history: Training and validation loss of each epoch.
         seconds, processor_seconds: Wall-clock and processor time, without interruptions.
         best: Weights of the best epoch.
@@ -128,7 +128,7 @@ class Fit:
     best: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def done(self, recipe: TrainingRecipe, share: float) -> float:
-        """Return the part of the training that is over when ``share`` of the epoch is."""
+        """Return the share of the training that is over after the share ``share`` of the epoch."""
         done = (self.epoch + share) / recipe.epochs
         # Under a time limit the clock drives the schedule, so the rate still falls to zero.
         return done if recipe.seconds is None else max(done, self.seconds / recipe.seconds)
@@ -136,11 +136,7 @@ class Fit:
 
 @contextmanager
 def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
-    """Seed torch's global generator for the block, and restore it afterwards.
-
-    Models of `transformers` draw their first weights and their dropout from it. A process-wide lock is held, so
-    that attacks may run in several threads.
-    """
+    """Seed torch's global generator, which transformers uses, for one thread at a time, and restore it afterwards."""
     torch = import_torch()
     kind = torch.device(device)
     # fork_rng restores the generators of the CPU and of these devices only.
@@ -174,7 +170,6 @@ def save_tensors(path: Path, tensors: Mapping[str, Any]) -> None:
 
 
 def load_tensors(path: Path) -> dict[str, Any]:
-    """Return the torch tensors of a safetensors file."""
     from safetensors.torch import load_file
 
     tensors: dict[str, Any] = load_file(str(path))
@@ -182,7 +177,6 @@ def load_tensors(path: Path) -> dict[str, Any]:
 
 
 def mean_loss(model: Any, batches: Sequence[Batch], loss_of: LossOf) -> float:
-    """Return the mean loss per token over ``batches``."""
     device = next(model.parameters()).device
     total = count = 0.0
     pieces = Batches(ALL_ROWS)
@@ -199,22 +193,17 @@ def mean_loss(model: Any, batches: Sequence[Batch], loss_of: LossOf) -> float:
 
 
 def rows_of(batch: Batch) -> int:
-    """Return the number of texts in a batch."""
     return len(next(iter(batch.values())))
 
 
 def piece(batch: Batch, start: int, stop: int, device: Any) -> dict[str, Any]:
-    """Return the rows ``start`` to ``stop`` of a batch as tensors on ``device``."""
     torch = import_torch()
     return {key: torch.as_tensor(a[start:stop]).to(device) for key, a in batch.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingRun:
-    """One training: its randomness (one draw gives the seed), its name, its progress bar, its folder of checkpoints.
-
-    An unfinished training of the same name in ``folder`` is resumed; None keeps no checkpoint.
-    """
+    """One training: its seed source, name, progress bar, and folder to resume from, or None."""
 
     rng: np.random.Generator
     name: str = "model"
@@ -236,8 +225,8 @@ def fit_model(
 
     Args:
         model: A torch module; it is moved to the recipe's device.
-        epoch_batches: ``epoch_batches(epoch, rng)`` returns the batches of an epoch (from 0). All its
-            randomness must come from the given generator, or a resumed training differs.
+        epoch_batches: ``epoch_batches(epoch, rng)`` returns the batches of an epoch (from 0). All its randomness must
+            come from the given generator, or a resumed training differs.
         loss_of: See `LossOf`. A batch too large for the device is cut into pieces; the step stays the same.
         validate: Returns the validation loss of the model (evaluation mode, no gradients).
         keep_last: End with the weights of the last epoch; the result has the best epoch's weights.
@@ -297,10 +286,10 @@ def fit_model(
 
     for _ in progress(steps(), run.name, show=run.show_progress, unit="step"):
         pass
-    if not fit.best:  # such a model would recover nothing, as if there were nothing to recover
+    if not fit.best:  # a diverged attack recovers nothing and would look like protection
         raise TrainingError(
-            f"The training of {run.name} diverged: its validation loss was finite in none of {fit.epoch} epochs. Check "
-            "the vectors for extreme values, or leave the attack out.",
+            f"The training of {run.name} diverged: no validation loss was finite in {fit.epoch} epochs. Check the "
+            "vectors for extreme values, or skip the attack.",
             fit.epoch,
             0,
         )
@@ -313,7 +302,6 @@ def fit_model(
 def _learn(
     model: Any, batch: Batch, loss_of: LossOf, optimiser: Any, recipe: TrainingRecipe, pieces: Batches
 ) -> tuple[float, float]:
-    """Make one step; return the summed loss and the number of tokens."""
     torch = import_torch()
     device = next(model.parameters()).device
     optimiser.zero_grad(set_to_none=True)
@@ -326,7 +314,7 @@ def _learn(
 
     results = pieces.run(rows_of(batch), work, undo=optimiser.zero_grad)
     count = sum(tokens for _, tokens in results)
-    # The loss is summed over pieces and divided once, so that pieces do not change the step.
+    # Sum the loss over pieces and divide once, so that pieces do not change the step.
     if count:
         torch._foreach_mul_([p.grad for p in model.parameters() if p.grad is not None], 1 / count)
     if recipe.clip is not None:
@@ -336,7 +324,7 @@ def _learn(
 
 
 def _dropout_of(model: Any, seed: int, device: Any) -> Any:
-    """Return the context of a step: seeded if the model drops units, else nothing is drawn and no thread waits."""
+    """Return the context of a step: seeded if the model has dropout, else empty, without a lock."""
     drops = any(isinstance(m, import_torch().nn.Dropout) and m.p > 0 for m in model.modules())
     return seeded(seed, str(device)) if drops else nullcontext()
 
@@ -348,7 +336,7 @@ def forget_training(folder: Path, name: str) -> None:
 
 
 class _Checkpoint:
-    """Everything that a resumed training needs, as one file, and the weights of the best epoch as another."""
+    """Files of everything that a resumed training needs, and of the weights of the best epoch."""
 
     def __init__(self, folder: Path, name: str, recipe: TrainingRecipe, model: Any, optimiser: Any) -> None:
         shapes = {key: list(p.shape) for key, p in model.named_parameters()}
@@ -356,7 +344,6 @@ class _Checkpoint:
         self.file = StateFile(folder / f"{name}-training.safetensors", {"recipe": repr(recipe), "shapes": shapes})
 
     def save(self, fit: Fit, *, best: bool = False) -> None:
-        """Write the state, and first the best weights if they are new."""
         if best:
             save_tensors(self.best, fit.best)
         arrays = {f"model/{key}": tensor.numpy() for key, tensor in weights_of(self.model).items()}
@@ -365,7 +352,6 @@ class _Checkpoint:
         self.file.save(arrays, {key: value for key, value in vars(fit).items() if key != "best"})
 
     def load(self) -> Fit | None:
-        """Restore the state, if there is one, and return the course."""
         if (stored := self.file.load()) is None:
             return None
         try:

@@ -1,9 +1,9 @@
 """Attacks on released vectors: they measure what still leaks.
 
-An attack sees released arrays and the declarations of a method, never the method: no module here may
-import `vecveil.privacy.mechanisms` or `vecveil.privacy.protector`. Every attack is one class behind `Attack.run`; most
-callers need only `token_inference_ladder`, and `vecveil.audit` runs all attacks. Attacks that reconstruct texts are
-imported when they are used.
+An attack sees released arrays and the declarations of a method, never the method: no module here may import
+`vecveil.privacy.mechanisms` or `vecveil.privacy.protector`. Every attack is a class behind `Attack.run`; most callers
+need only `token_inference_ladder`, and `vecveil.audit` runs all attacks. Reconstruction attacks are imported on first
+use.
 """
 
 import importlib

@@ -43,11 +43,9 @@ _PENALTIES = tuple(10.0**e for e in range(-10, 3))  # shares of the mean squared
 
 @dataclass(frozen=True, eq=False)
 class AffineMap:
-    """The map y -> (y - source) @ weights + target, with weights (m, n).
+    """The map y -> (y - source) @ weights + target, with weights (m, n), in a ``choice`` of variants.
 
-    Attributes:
-        choice: Chosen variant, in words.
-        reach: (n, r) orthonormal directions that the map reaches; None: all.
+    ``reach`` (n, r) are orthonormal directions in the range of the map; None: all.
     """
 
     weights: FloatArray
@@ -57,7 +55,7 @@ class AffineMap:
     reach: FloatArray | None = None
 
     def __call__(self, Y: npt.NDArray[Any]) -> FloatArray:
-        """Return clean vectors as recovered from ``Y``, (N, n) float64."""
+        """Return the clean vectors recovered from ``Y``, (N, n) float64."""
         recovered: FloatArray = self._centred(Y) + self.target
         return recovered
 
@@ -68,8 +66,8 @@ class AffineMap:
     def views(self, Y: npt.NDArray[Any], clean: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
         """Return unit rows for released and for clean vectors, whose products are the cosines.
 
-        Both are taken relative to ``target`` and within the directions that the map reaches: few pairs
-        determine the map in few directions, and the rest of a candidate would only blur the comparison.
+        Both are taken relative to ``target`` and within `reach`: the rest of a candidate would only blur the
+        comparison.
         """
         recovered = self._centred(Y)
         candidates = np.asarray(clean, dtype=np.float64) - self.target
@@ -79,13 +77,13 @@ class AffineMap:
 
 
 def fit_scale(moved: FloatArray, clean: FloatArray) -> float:
-    """Return the least-squares s of ``clean ~ s * moved``; 0 where ``moved`` is zero."""
+    """Return the least-squares s of ``clean ~ s * moved``; 0 if ``moved`` is zero."""
     square = float((moved * moved).sum())
     return float((moved * clean).sum()) / square if square > 0 else 0.0
 
 
 def reached(weights: FloatArray) -> FloatArray | None:
-    """Return orthonormal directions (n, r) that ``weights`` (m, n) reaches; None if that is all of them."""
+    """Return orthonormal directions (n, r) of the range of ``weights`` (m, n); None if that is all of them."""
     _, values, axes = np.linalg.svd(weights, full_matrices=False)
     live = values > _CUT_OFF * max(values.max(initial=0.0), np.finfo(np.float64).tiny)
     return None if live.sum() == weights.shape[1] else axes[live].T
@@ -101,7 +99,7 @@ def folds(rows: int) -> list[npt.NDArray[np.bool_]]:
 def choose_map(
     Y: FloatArray, clean: FloatArray, variants: Callable[[FloatArray, FloatArray], dict[str, AffineMap]]
 ) -> AffineMap:
-    """Return the variant, fitted on all pairs, that separates held-out pairs best from the others.
+    """Return the variant, fitted on all pairs, that best separates held-out pairs from the others.
 
     ``variants(Y, clean)`` returns the candidate maps by name; a name that is missing in some fold cannot win.
     """
@@ -117,22 +115,19 @@ def choose_map(
 
 
 def _separation(fitted: AffineMap, Y: FloatArray, clean: FloatArray, others: FloatArray) -> FloatArray:
-    """Return for each pair by how many deviations the true cosine exceeds the cosines of ``others``.
-
-    It grows with top-1 accuracy, and a few pairs measure it where they could not measure a share.
-    """
+    """Return for each pair by how many deviations the true cosine exceeds the cosines of ``others``."""
     recovered, pool = fitted.views(Y, np.concatenate([clean, others]))
     right = (recovered * pool[: len(clean)]).sum(axis=1)
     scores = recovered @ pool[len(clean) :].T
     spread = np.maximum(scores.std(axis=1), 1e-12)
-    # Exact recovery has almost no spread: the bound keeps one pair from deciding the mean.
+    # Exact recovery has almost no spread: the bound keeps one pair from dominating the mean.
     distance: FloatArray = np.minimum((right - scores.mean(axis=1)) / spread, 1e6)
     return distance
 
 
 @dataclass(frozen=True, eq=False)
 class Alignments:
-    """Maps learnt from K rising numbers of pairs: the fields of `AffineMap`, with a first axis of K."""
+    """Maps learnt from K increasing numbers of pairs: the fields of `AffineMap`, with a first axis of K."""
 
     counts: tuple[int, ...]
     weights: FloatArray
@@ -142,7 +137,6 @@ class Alignments:
 
     @classmethod
     def of(cls, counts: Sequence[int], maps: Sequence[AffineMap]) -> Alignments:
-        """Return the stack of ``maps``."""
         return cls(
             tuple(counts),
             np.stack([each.weights for each in maps]),
@@ -159,14 +153,14 @@ class Alignments:
 
 
 class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
-    """Learn the map back from known pairs and match every released vector with the pool.
+    """Learns the map back from known pairs and matches every released vector with the pool.
 
-    The attacker lacks a key; it has a stolen store and known pairs of released and clean vectors. With a release
-    oracle it makes the pairs, one release of each vector.
+    The attacker lacks a key; it has a stolen store and known pairs of released and clean vectors. With a release oracle
+    it makes the pairs, one release of each vector.
 
     Estimates: ``top_1`` with the most pairs (the main one), ``mrr`` and ``cosine`` (the mean cosine of recovered and
-    true clean vectors) with the same, and ``top_1_of_10`` and so on with fewer. Where both sides have ``labels``,
-    ``words`` and ``words_of_10`` are what token inference reads of the recovered vectors.
+    true clean vectors) with the same, and ``top_1_of_10`` and so on with fewer. If both sides have ``labels``,
+    ``words`` and ``words_of_10`` are token inference on the recovered vectors.
     """
 
     family = "alignment"
@@ -174,7 +168,7 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
     learns_from: ClassVar[str] = "pairs"
 
     def __init__(self, *, pairs: Sequence[int] = PAIRS) -> None:
-        """Keep the numbers of known pairs to try; a larger maximum is a stronger attack."""
+        """Set the numbers of known pairs to try; a larger maximum is a stronger attack."""
         owner = type(self).__name__
         given = [check_count(p, owner=owner, param="pairs", minimum=_LEAST) for p in pairs]
         if not given:
@@ -186,12 +180,12 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
         """Return the map from released rows ``Y`` (k, m) to ``clean`` (k, n), row i with row i."""
 
     def _counts(self, rows: int) -> tuple[int, ...]:
-        """Return the numbers of pairs to learn from, rising; the last is all rows, up to the setting."""
+        """Return the increasing numbers of pairs to learn from; the last is all rows, up to the setting."""
         most = min(rows, self.pairs[-1])
         return (*(p for p in self.pairs if p < most), most)
 
     def recover(self, state: Alignments, Y: Embeddings) -> FloatArray:
-        """Return the clean vectors that the map of the most pairs gives for released ``Y``, (N, n)."""
+        """Return the clean vectors recovered from released ``Y`` by the map of the most pairs, (N, n)."""
         return AffineMap(state.weights[-1], state.source[-1], state.target[-1])(Y)
 
     @final
@@ -206,8 +200,8 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
 
     @final
     def _fit(self, train: PairedVectors, validation: PairedVectors, session: Session) -> Alignments:
-        # The number of known pairs is the measure of this attack, so no pair is set aside: variants are
-        # chosen by leaving out some of the k pairs.
+        # The number of known pairs measures the attacker, so no pair is set aside: cross-validation within
+        # the k pairs chooses the variant.
         X = np.concatenate([train.X, validation.X])
         clean = np.concatenate([train.clean, validation.clean])
         return self.learn(PairedVectors(X, clean), session.knowledge, session.rng)
@@ -286,7 +280,7 @@ def _true_rows(test: CandidateVectors) -> npt.NDArray[np.intp]:
 
 
 def _ranks(fitted: AffineMap, test: CandidateVectors, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Return the rank of each right candidate, from 1; equal scores are put into random order."""
+    """Return the rank of each true candidate, from 1; ties are broken at random."""
     recovered, pool = fitted.views(test.X, test.pool)
     true = _true_rows(test)
     above, tied = np.empty(len(test), dtype=np.int64), np.empty(len(test), dtype=np.int64)
@@ -306,11 +300,11 @@ def _ranks(fitted: AffineMap, test: CandidateVectors, rng: np.random.Generator) 
 
 
 class PermutationAlignment(AlignmentAttack):
-    """Find a secret order of the coordinates, possibly with secret signs and one secret scale.
+    """Recovers a secret order of the coordinates, possibly with secret signs and one secret scale.
 
-    Coordinates are matched by the assignment that maximises the sum of their similarities over the known
-    pairs: products, covariances or correlations, with signs or without, whichever separates held-out pairs
-    best. It needs only enough pairs to distinguish n coordinates, far fewer than n.
+    An assignment matches coordinates by the sum of their similarities over the known pairs: products, covariances or
+    correlations, with signs or without, whichever best separates held-out pairs. It needs enough pairs to distinguish n
+    coordinates, far fewer than n.
     """
 
     name = "permutation-alignment"
@@ -323,7 +317,6 @@ class PermutationAlignment(AlignmentAttack):
 
 
 def _assignments(Y: FloatArray, clean: FloatArray) -> dict[str, AffineMap]:
-    """Return the map by each similarity, with secret signs and without."""
     maps = [_assign(Y, clean, kind, signs) for kind in _SIMILARITIES for signs in (False, True)]
     return {each.choice: each for each in maps}
 
@@ -333,7 +326,7 @@ def _assign(Y: FloatArray, clean: FloatArray, similarity: str, signs: bool) -> A
     if similarity != "product":
         source, target = Y.mean(axis=0), clean.mean(axis=0)
     y, x = Y - source, clean - target
-    # Means carry information on the coordinates, unless a shift hides them: products keep them, covariances do not.
+    # Means identify coordinates, unless a shift hides them: products include them, covariances do not.
     like = y.T @ x
     if similarity == "correlation":
         norms = np.outer(np.linalg.norm(y, axis=0), np.linalg.norm(x, axis=0))
@@ -349,11 +342,10 @@ def _assign(Y: FloatArray, clean: FloatArray, similarity: str, signs: bool) -> A
 
 
 class ProcrustesAlignment(AlignmentAttack):
-    """Find a secret rotation or reflection, possibly into fewer dimensions, with a scale and a shift.
+    """Recovers a secret rotation or reflection, possibly into fewer dimensions, with a scale and a shift.
 
-    Fewer pairs than dimensions determine the rotation in their own span only: beyond it the map is zero,
-    not arbitrary. With noise the weaker of these directions hurt, so their number, and whether to centre,
-    are chosen by leaving out pairs.
+    Fewer pairs than dimensions determine the rotation in their span only; outside it the map is zero. With noise the
+    weaker directions hurt, so cross-validation chooses their number, and whether to centre.
     """
 
     name = "procrustes-alignment"
@@ -366,7 +358,6 @@ class ProcrustesAlignment(AlignmentAttack):
 
 
 def _rotations(Y: FloatArray, clean: FloatArray) -> dict[str, AffineMap]:
-    """Return the maps of every candidate rank, centred and not."""
     maps = {}
     for centred in (False, True):
         source = Y.mean(axis=0) if centred else np.zeros(Y.shape[1])
@@ -383,7 +374,7 @@ def _rotations(Y: FloatArray, clean: FloatArray) -> dict[str, AffineMap]:
 
 
 def procrustes(y: FloatArray, x: FloatArray) -> FloatArray:
-    """Return the partial isometry W (m, n) of the greatest tr(Wᵀ yᵀ x), zero where the rows determine nothing.
+    """Return the partial isometry W (m, n) with the largest tr(Wᵀ yᵀ x), zero where the rows determine nothing.
 
     Formula: W = U Vᵀ for yᵀ x = U S Vᵀ (Schönemann 1966), over the singular values above zero.
     """
@@ -407,10 +398,10 @@ def _directions(y: FloatArray, x: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 class RidgeAlignment(AlignmentAttack):
-    """Regress clean vectors on released ones; the penalty has the least leave-one-out error.
+    """Regresses clean vectors on released ones; the penalty has the least leave-one-out error.
 
-    It undoes any linear map with noise as well as k pairs allow, also into fewer or more dimensions. It
-    assumes less than a rotation and so needs more pairs for one.
+    It inverts any linear map with noise as well as k pairs allow, also into fewer or more dimensions. It assumes less
+    than a rotation and so needs more pairs for one.
     """
 
     name = "ridge-alignment"
@@ -444,16 +435,15 @@ _GAIN = 1e-3
 
 
 class UnpairedAlignment(AlignmentAttack):
-    """Align a store with the attacker's own vectors of other texts, as mini-vec2vec does.
+    """Aligns a store with the attacker's own vectors of other texts, as mini-vec2vec does.
 
-    ``train.X`` are released vectors of the store and ``train.clean`` as many clean vectors of the attacker's own
-    texts; row i of one has nothing to do with row i of the other. A release oracle is not used: with one there are
-    pairs.
+    ``train.X`` are released vectors of the store and ``train.clean`` as many clean vectors of the attacker's own texts,
+    in unrelated order. A release oracle is not used: it would give pairs.
 
-    First guesses come from the principal axes of either side, their signs from third moments, and from
-    matched k-means centres (mini-vec2vec). Each is refined for a few rounds: map some rows, take the mean of
-    the nearest clean rows as their partners, fit the rotation again. The start whose mapped rows come nearest
-    to clean ones is refined until that no longer grows. No step needs the truth.
+    Initial guesses come from the principal axes of either side, with signs from third moments, and from matched k-means
+    centres (mini-vec2vec). A round of refinement maps some rows, takes the mean of the nearest clean rows as their
+    partners, and refits the rotation. The start whose mapped rows come nearest to clean ones is refined until
+    convergence. No step needs the truth.
     """
 
     name = "unpaired-alignment"
@@ -466,10 +456,10 @@ class UnpairedAlignment(AlignmentAttack):
         """Set the sizes of the search.
 
         Args:
-            rows: Most vectors of either side; more align better and take longer.
+            rows: Maximum number of vectors of either side; more align better and take longer.
             clusters: Centres of a clustering; more are more specific and harder to match.
-            runs: Clusterings; 0 leaves this kind of start out.
-            rounds: Most rounds of refinement.
+            runs: Clusterings; 0 omits this kind of start.
+            rounds: Maximum number of refinements.
         """
         owner = type(self).__name__
         self.rows = check_count(rows, owner=owner, param="rows", minimum=3)
@@ -508,7 +498,7 @@ class UnpairedAlignment(AlignmentAttack):
             rows = rng.permutation(len(A))[:_QUERIES]
             partners = self._from_clusters(A, B, rng, rows, neighbours)
             starts.append(("clusters", procrustes(A[rows], partners)))
-        # A start of few directions comes nearer than any rotation without being better: fit all of them.
+        # A start of few directions comes nearer than any rotation without being better, so refit in all directions.
         part = rng.permutation(len(A))[:_QUERIES]
 
         def full(start: FloatArray) -> FloatArray:
@@ -522,9 +512,8 @@ class UnpairedAlignment(AlignmentAttack):
     ) -> FloatArray:
         """Return for each of the ``rows`` of ``A`` the mean of the rows of ``B`` most similar to matched clusters.
 
-        Each run clusters both sides and matches the centres so that their cosines agree (a quadratic
-        assignment). A row is then described by its cosines to all matched centres, in either space.
-        Formula: mini-vec2vec, Dar (2025), approximate parallel pairs.
+        Each run clusters both sides, matches the centres by a quadratic assignment of their cosines, and describes a
+        row by its cosines to all matched centres (approximate parallel pairs of mini-vec2vec, Dar 2025).
         """
         seen_A, seen_B = [], []
         for _ in range(self.runs):
@@ -541,8 +530,8 @@ class UnpairedAlignment(AlignmentAttack):
 def from_principal_axes(A: FloatArray, B: FloatArray, axes: int) -> FloatArray:
     """Return the map (m, n) that takes the first principal axes of ``A`` to the axes of ``B``, both centred.
 
-    Texts of one domain have their variances in the same axes, in the same order; late axes have similar variances
-    and may be mixed up. The sign of axis i is that in which the third moments E[z_i z_j²], all j, agree.
+    Texts of one domain have their variances in the same axes, in the same order; late axes have similar variances and
+    may be swapped. The sign of axis i is that in which the third moments E[z_i z_j²], all j, agree.
     """
     turned, moments = [], []
     for rows in (A, B):
@@ -584,10 +573,10 @@ def cluster_centres(rows: FloatArray, clusters: int, rng: np.random.Generator) -
 
 
 def _match(first: FloatArray, second: FloatArray, rng: np.random.Generator) -> Rows:
-    """Return for each centre of the first its partner among the second; the best of some random starts."""
+    """Return for each centre of the first its partner among the second, the best of some random starts."""
     best, chosen = -np.inf, np.arange(len(first))
     for _ in range(_RESTARTS):
-        # FAQ descends to a local optimum, so that the random start decides which.
+        # FAQ descends to a local optimum, which depends on the random start.
         result = scipy.optimize.quadratic_assignment(
             first, second, method="faq", options={"maximize": True, "P0": "randomized", "rng": rng}
         )

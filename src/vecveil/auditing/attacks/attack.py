@@ -1,7 +1,7 @@
 """The protocol of every attack: evidence and knowledge in, one public method, one result, checkpoints of a fit.
 
-An attacker sees released vectors, never the method. With a release oracle it may protect its own training
-vectors as often as it likes: its training vectors are then clean ones.
+An attacker sees released vectors, never the method. With a release oracle its training vectors are clean ones, which it
+may protect as often as it likes.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ Self = TypeVar("Self", bound="Evidence")
 
 
 def normalise_text(text: str) -> str:
-    """Return the folded letters and digits of ``text``, without accents; near-duplicates come out equal."""
+    """Return the folded letters and digits of ``text``, without accents: equal for near-duplicates."""
     return "".join(c for c in fold(text, accent_sensitive=False) if c.isalnum())
 
 
 def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> Rows:
     """Return the group of each text, (N,), numbered from 0 in order of appearance.
 
-    Groups are the connected components of texts that agree in letters and digits, share an id, or are joined by
-    a pair. A text without letters and digits is compared as it is.
+    Groups are the connected components of texts that agree in letters and digits, share an id, or are joined by a pair.
+    A text without letters and digits is compared unchanged.
 
     Args:
         ids: N ids (of a pair, document, patient ...), or None; a missing one (None, NaN, "") joins nothing.
@@ -86,9 +86,9 @@ def connect(keys: Sequence[Any]) -> Rows:
 def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list[Rows]:
     """Return the row indices of each part, sorted; a group is never divided.
 
-    Duplicates, near-duplicates and the two sides of a pair belong to one group: an attacker who has seen one of
-    them has seen the other. Groups are drawn in random order, and each goes to the part that is furthest below
-    its share of the rows, so that every part gets at least one group.
+    An attacker who has seen one text of a group (duplicates, the two sides of a pair) has seen the others. Groups are
+    drawn in random order, and each goes to the part that is furthest below its share of the rows, so that every part
+    gets at least one group.
 
     Args:
         groups: (N,) group ids.
@@ -110,7 +110,7 @@ def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list
     sizes = sizes / sizes.sum() * len(index)
     seed = check_seed(seed, owner=owner)
     shuffled = np.random.default_rng(seed).permutation(count)
-    # Large groups first: placed late, they could not be balanced any more.
+    # Large groups first: placed last, they could not be balanced.
     counts = np.bincount(index)
     sizeable = counts[shuffled] > sizes.min() / 10
     filled = np.zeros(parts)
@@ -131,16 +131,15 @@ def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FurtherVectors:
-    """Vectors of texts that the attacker has made or collected, and labelled itself.
+    """Vectors of texts that the attacker has generated or collected, and labelled itself.
 
-    No figure is measured on them. They must be vectors of the kind that the attack learns from: clean ones where
-    there is a release oracle.
+    They are for training only. They must be of the kind that the attack learns from: clean with a release oracle.
 
     Attributes:
         L: (F, V) 0/1 token labels.
         weight: (F,) weight of each relative to a training text, above 0 and at most 1.
-        groups: (F,) group of the training text that each was made from, or an id that no training text has; None:
-            made from none. While settings are chosen on validation texts, texts made from them are left out.
+        groups: (F,) group of the training text that each was made from, or an id that no training text has; None: made
+            from none. Choosing settings on validation texts excludes texts made from them.
     """
 
     X: Embeddings
@@ -168,19 +167,18 @@ class FurtherVectors:
         return len(self.X)
 
     def apart_from(self, groups: npt.NDArray[Any] | None) -> FurtherVectors | None:
-        """Return the rows made from no text of ``groups``; None if no row is left."""
+        """Return the rows made from no text of ``groups``; None if none is left."""
         if self.groups is None or groups is None:
             return self
         rows = np.flatnonzero(~np.isin(self.groups, groups))
         return self.take(rows) if len(rows) else None
 
     def take(self, rows: Rows) -> FurtherVectors:
-        """Return the given rows."""
         groups = None if self.groups is None else self.groups[rows]
         return FurtherVectors(self.X[rows], self.L[rows], self.weight[rows], groups)
 
     def collected(self, groups: Sequence[npt.NDArray[Any] | None]) -> FurtherVectors | None:
-        """Return the rows made from no text of these parts, none where their origin is unknown."""
+        """Return the rows made from no text of these parts; none if their origin is unknown."""
         known = [each for each in groups if each is not None]
         return self.apart_from(np.concatenate(known)) if known and self.groups is not None else None
 
@@ -190,12 +188,12 @@ class Evidence:
 
     Attributes:
         X: (N, n) float32 or float64, finite.
-        groups: (N,) group ids; None if every text stands alone.
+        groups: (N,) group ids; None for independent texts.
     """
 
     X: Embeddings
     groups: npt.NDArray[Any] | None
-    # Fields that `take` keeps as they are; all others have a row for each text.
+    # Fields that `take` leaves unchanged; all others have a row for each text.
     _whole: ClassVar[tuple[str, ...]] = ()
 
     def __len__(self) -> int:
@@ -203,11 +201,9 @@ class Evidence:
 
     @property
     def dimension(self) -> int:
-        """Return the dimension of the vectors."""
         return int(self.X.shape[1])
 
     def take(self: Self, rows: Rows) -> Self:
-        """Return the given rows."""
         parts: dict[str, Any] = {}
         for each in fields(self):  # type: ignore[arg-type]
             value = getattr(self, each.name)
@@ -223,13 +219,12 @@ class Evidence:
         return self.take(np.flatnonzero(np.isin(groups, names[: max(2, round(share * len(names)))])))
 
     def digest(self) -> str:
-        """Return a hash of all fields, so that a checkpoint of other texts or vectors is refused."""
+        """Return a hash of all fields, by which a checkpoint refuses other texts or vectors."""
         hashed = hashlib.sha256()
         _hash_fields(hashed, self)
         return hashed.hexdigest()[:32]
 
     def _set_common(self) -> None:
-        """Check and freeze `X` and `groups`."""
         owner = type(self).__name__
         object.__setattr__(self, "X", check_embeddings(self.X, owner=owner, param="X", min_rows=1))
         if self.groups is not None:
@@ -237,14 +232,12 @@ class Evidence:
             object.__setattr__(self, "groups", np.asarray(self.groups))
 
     def _set_rows(self, name: str, *, dimension: int | None = None) -> None:
-        """Check and freeze a further array of vectors, one for each text."""
         owner, value = type(self).__name__, getattr(self, name)
         given = check_embeddings(value, owner=owner, param=name, dimension=dimension)
         check_same_length(owner, **{name: given, "X": self.X})
         object.__setattr__(self, name, given)
 
     def _set_labels(self) -> None:
-        """Check and freeze `labels`, if any."""
         owner, given = type(self).__name__, getattr(self, "labels", None)
         if given is not None:
             L = check_labels(given, owner=owner, param="labels")
@@ -256,7 +249,7 @@ def _hash_fields(hashed: Any, record: Any) -> None:
     for each in fields(record):
         value = getattr(record, each.name)
         hashed.update(each.name.encode())
-        # Name, dtype and shape delimit the bytes, so that other arrays cannot hash alike.
+        # Name, dtype and shape delimit the bytes, so that different arrays have different hashes.
         if isinstance(value, np.ndarray):
             hashed.update(f"{value.dtype}{value.shape}".encode())
             # The bytes of an object array are addresses, which differ from run to run.
@@ -276,7 +269,7 @@ class LabelledVectors(Evidence):
     Attributes:
         L: (N, V) 0/1 token labels, kept as booleans. A probe has V = 1: does the text contain the concept?
         without: (N, n) vectors of the same texts with the concept removed, or None.
-        further: Texts that the attacker has made or collected, or None; `take` keeps all of them.
+        further: Texts that the attacker has generated or collected, or None; `take` keeps all of them.
         subjects: (N,) number of each text's subject, below 0 without one; None: no figures per subject.
     """
 
@@ -307,12 +300,12 @@ class LabelledVectors(Evidence):
 
     @property
     def texts_known(self) -> int:
-        """Return the number of texts, with further ones that were not made from these."""
+        """Return the number of texts, including further ones that were not made from these."""
         collected = None if self.further is None else self.further.apart_from(self.groups)
         return len(self) + (0 if collected is None else len(collected))
 
     def part(self, share: float, *, seed: int) -> LabelledVectors:
-        """As `Evidence.part`, with the further texts made from these and the same share of the others."""
+        """Return `Evidence.part`, with the further texts made from these and the same share of the others."""
         part = super().part(share, seed=seed)
         if self.further is None:
             return part
@@ -345,7 +338,7 @@ class PairedVectors(Evidence):
     """Vectors and the clean vectors of the same texts: known plaintext.
 
     Attributes:
-        X: (N, m) released vectors; clean ones, (N, n), where there is a release oracle.
+        X: (N, m) released vectors; clean ones, (N, n), with a release oracle.
         clean: (N, n) clean vectors of the same texts.
         labels: (N, V) 0/1 token labels of the texts of ``clean``, or None.
     """
@@ -371,7 +364,7 @@ class CandidateVectors(Evidence):
         truth: (M,) the true candidate of each vector, an index into its options.
         options: (M, C) the candidates of each vector, indices into ``pool``; None: the whole pool.
         subjects: (M,) number of each vector's subject, below 0 without one; None: no figures per subject.
-        labels: (M, V) 0/1 token labels of the texts behind the released vectors, to judge by, or None.
+        labels: (M, V) 0/1 token labels of the texts behind the released vectors, for scoring, or None.
     """
 
     X: Embeddings
@@ -422,7 +415,7 @@ class Knowledge:
 
     Attributes:
         dimension: Dimension m of the released vectors.
-        release: Protects clean vectors afresh; None if the training vectors are released ones.
+        release: Protects clean vectors with fresh noise; None if the training vectors are released ones.
         noise_covariance: (m, m) declared covariance of the noise in the release, or None.
     """
 
@@ -432,11 +425,10 @@ class Knowledge:
 
     @property
     def adaptive(self) -> bool:
-        """Return whether the attacker can draw fresh releases."""
         return self.release is not None
 
     def draw(self, X: Embeddings, rng: np.random.Generator) -> Embeddings:
-        """Return released vectors for ``X``: fresh from the oracle, or ``X`` itself without one."""
+        """Return released vectors for ``X``: fresh ones from the oracle, or ``X`` itself without one."""
         if self.release is None:
             return X
         released = check_embeddings(self.release(X, rng), owner="Attack", param="release")
@@ -449,7 +441,7 @@ class Knowledge:
         return released
 
     def repeats(self, X: Embeddings, rng: np.random.Generator) -> bool:
-        """Return whether two releases of the first rows of ``X`` are equal, as keyed noise makes them."""
+        """Return whether two releases of the first rows of ``X`` are equal, as with keyed noise."""
         # Without an oracle `draw` returns `X`, which repeats as well.
         some = X[:64]
         return np.array_equal(self.draw(some, rng), self.draw(some, rng))
@@ -474,20 +466,17 @@ class Knowledge:
         slack = 1e-6 * float(np.abs(values).max(initial=0.0))
         if float(np.abs(S - S.T).max(initial=0.0)) > slack or values.min(initial=0.0) < -slack:
             raise InvalidInputError(
-                "noise_covariance is no covariance: it must be symmetric, with no eigenvalue below 0.",
+                "noise_covariance is not a covariance: it must be symmetric, with no eigenvalue below 0.",
                 param="noise_covariance",
             )
 
     def digest(self, X: Embeddings) -> str:
-        """Return a hash of the declaration and of the oracle's releases of two rows of ``X``.
-
-        An oracle that ignores its generator (a secret one, for example) is identified by its presence alone.
-        """
+        """Return a hash of the declaration and of the oracle's releases, if repeatable, of two rows of ``X``."""
         hashed = hashlib.sha256(str((self.dimension, self.adaptive)).encode())
         if self.noise_covariance is not None:
             hashed.update(np.ascontiguousarray(self.noise_covariance, dtype=np.float64).tobytes())
         if self.adaptive:
-            # Only an oracle that repeats with the seed can be distinguished from another by its releases.
+            # Only releases that repeat with the seed identify an oracle.
             one, other = (self.draw(X[:2], np.random.default_rng(0)) for _ in range(2))
             if np.array_equal(one, other):
                 hashed.update(np.ascontiguousarray(one).tobytes())
@@ -515,8 +504,8 @@ Test = TypeVar("Test", bound=Evidence)
 class Checkpoint:
     """Folder with the fitted state of one attack.
 
-    ``attack.json`` contains the attack's identity; the state is in ``state.safetensors`` or in files
-    that the state writes itself. Loading a checkpoint cannot run code.
+    ``attack.json`` contains the attack's identity; the state is in ``state.safetensors`` or in files that the state
+    writes itself. Loading a checkpoint cannot run code.
 
     Args:
         folder: Created at the first write, readable by its owner only: a state reveals something of its texts.
@@ -528,12 +517,11 @@ class Checkpoint:
         self.identity = dict(identity)
 
     def make(self) -> Path:
-        """Create the folder if it does not exist and return it."""
         make_folder(self.folder)
         return self.folder
 
     def begin(self) -> None:
-        """Write the identity, or raise `DataFileError` if the folder contains another one."""
+        """Write the identity, or raise `DataFileError` if the folder contains a different one."""
         path = self.make() / "begun.json"
         if path.is_file():
             check_identity(self._read(path), self.identity, self.folder)
@@ -554,7 +542,7 @@ class Checkpoint:
             schema = repr(str(record.get("schema"))[:40])
             raise checkpoint_error(f"the schema of {self.folder.name} is {schema}, not {SCHEMA!r}. Remove the folder.")
         try:
-            # Compared first: the state of another attack would be reported as damaged.
+            # Compare first: the state of another attack would be reported as damaged.
             check_identity(dict(record["identity"]), self.identity, self.folder)
             if isinstance(kind, Mapping):
                 parts = {name: self.part(name).load(part) for name, part in kind.items()}
@@ -608,7 +596,7 @@ class Checkpoint:
 
 
 def _collect(state: Any, prefix: str, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-    """Put the arrays and scalars of a dataclass, and of nested ones, into flat dictionaries."""
+    """Flatten the arrays and scalars of a dataclass, and of nested ones, into dictionaries."""
     for each in dataclasses.fields(state):
         value, name = getattr(state, each.name), prefix + each.name
         if isinstance(value, np.ndarray):
@@ -627,7 +615,6 @@ def _collect(state: Any, prefix: str, arrays: dict[str, Any], values: dict[str, 
 
 
 def _build(kind: type[Any], arrays: Mapping[str, Any], values: Mapping[str, Any], prefix: str) -> Any:
-    """Return the dataclass that `_collect` took apart."""
     hints = get_type_hints(kind)
     given: dict[str, Any] = {}
     for each in dataclasses.fields(kind):
@@ -728,7 +715,7 @@ class AttackResult:
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """One run of an attack: what it knows, its random generator, progress bar and checkpoint."""
+    """One run of an attack: its knowledge, random generator, progress bar and checkpoint."""
 
     knowledge: Knowledge
     rng: np.random.Generator
@@ -736,11 +723,10 @@ class Session:
     checkpoint: Checkpoint | None = None
 
     def draw(self, X: Embeddings) -> Embeddings:
-        """Return released vectors for ``X``; see `Knowledge.draw`."""
         return self.knowledge.draw(X, self.rng)
 
     def inner(self, knowledge: Knowledge) -> Session:
-        """Return the session of an inner attack with other knowledge; its files go to a folder of the inner state."""
+        """Return the session of an inner attack with other knowledge; its files are in a folder of the inner state."""
         inside = None if self.checkpoint is None else self.checkpoint.part("inner")
         return dataclasses.replace(self, knowledge=knowledge, checkpoint=inside)
 
@@ -753,14 +739,14 @@ class Session:
 class Attack(ABC, Generic[Train, Test]):
     """One attack on released vectors.
 
-    Subclasses set `name`, `description`, `family`, `cost` and `source`, and implement `_fit` and `_judge`. `run`
-    splits the training texts, draws all seeds and builds the result, for every attack alike.
+    Subclasses set `name`, `description`, `family`, `cost` and `source`, and implement `_fit` and `_judge`. `run` splits
+    the training texts, draws all seeds and builds the result, for every attack alike.
 
     Attributes:
         name: Unique name for reports.
         description: One sentence for the report.
         cost: Cost of the attack to an attacker, in a few words.
-        source: The paper that the attack comes from, or the reason that it is ours.
+        source: The paper of the attack, or the reason that it is ours.
         state_type: Class of the state that `_fit` returns: a dataclass of arrays and numbers, nested or not, a class
             with ``save(folder)`` and ``load(folder)``, or a mapping from the names of parts to such classes.
     """
@@ -790,29 +776,29 @@ class Attack(ABC, Generic[Train, Test]):
         """Return the result of the attack on ``test`` after learning from ``train``.
 
         Args:
-            train: Without ``release``, released vectors; with it, clean vectors, which the attack
-                protects as often as it likes.
+            train: Without ``release``, released vectors; with it, clean vectors, which the attack protects as often as
+                it likes.
             test: Released vectors; no group may also be in ``train``.
             release: The oracle ``release(X, rng) -> Y``.
-            noise_covariance: (m, m) covariance of the released noise, where a method declares it.
+            noise_covariance: (m, m) covariance of the released noise, if a method declares it.
             rng: Seed or generator of the split, the initial weights and the attack's noise.
             show_progress: None shows a bar on a terminal only.
-            checkpoint: Folder that keeps the fitted state. A finished state of the same evidence, settings and
-                seed is used instead of fitting; an interrupted training is resumed.
+            checkpoint: Folder that keeps the fitted state. A finished state of the same evidence, settings and seed
+                replaces fitting; an interrupted training resumes.
 
         Raises:
-            InvalidInputError: arguments that do not fit together, or fewer than two groups of training texts.
+            InvalidInputError: incompatible arguments, or fewer than two groups of training texts.
             DataFileError: the checkpoint is of a different attack, dimension, vocabulary or evidence, or damaged.
         """
         owner = type(self).__name__
         rng = resolve_generator(rng, owner=owner)
         knowledge = Knowledge(test.dimension, release, noise_covariance)
         knowledge.check(train, owner=owner)
-        # Everything is checked before the first draw, so that a refused run costs nothing.
+        # Check everything before the first draw, so that a refused run costs nothing.
         _refuse_shared_groups(train, test, owner)
         self._check(train, test, knowledge)
         started = time.perf_counter()
-        # Both seeds are drawn before fitting, so that a loaded state is judged as a fitted one.
+        # Draw both seeds before fitting, so that a loaded state and a fitted one get the same figures.
         split_seed, judge_seed = int(rng.integers(2**31)), int(rng.integers(2**63))
         kept = None
         if checkpoint is not None:
@@ -847,21 +833,21 @@ class Attack(ABC, Generic[Train, Test]):
 
     @abstractmethod
     def _fit(self, train: Train, validation: Train, session: Session) -> Any:
-        """Return the state that `_judge` needs; ``validation`` shares no group with ``train``."""
+        """Return the state for `_judge`; ``validation`` shares no group with ``train``."""
 
     @abstractmethod
     def _judge(self, state: Any, train: Train, test: Test, session: Session) -> AttackFinding:
-        """Return the figures of the fitted attack on ``test``; ``train`` serves for chance levels only."""
+        """Return the figures of the fitted attack on ``test``; ``train`` is for chance levels only."""
 
     def _check(self, train: Train, test: Test, knowledge: Knowledge) -> None:
-        """Refuse evidence that this attack cannot use; `run` has made the common checks."""
+        """Raise for evidence that this attack cannot use; `run` has made the common checks."""
 
     def _details(self, state: Any) -> Mapping[str, Any]:
         """Return the choices made while fitting (numbers and names only)."""
         return {}
 
     def _settings(self) -> Mapping[str, Any]:
-        """Return the settings that a checkpoint must agree with; numbers and strings."""
+        """Return the settings that a checkpoint must agree with: numbers and strings."""
         # Private attributes do not identify a state: callables, for example, cannot be compared.
         return {k: v for k, v in sorted(vars(self).items()) if not k.startswith("_")}
 

@@ -27,12 +27,11 @@ _TIE = 1e-12  # share of the squared lengths below which two squared distances a
 
 
 class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
-    """A matching attack: the candidates are ranked by their distance to the released vector.
+    """A matching attack, which ranks the candidates by their distance to the released vector.
 
-    Subclasses implement `_places`, the positions of candidates and released vectors, and may implement `_misfit`, a
-    function of the distance. Estimates: ``top_1`` (the main one; its metric names the number, ``top-1 of 10``) and
-    ``mrr``; where the whole pool is matched and subjects are known, ``subjects`` too. The candidates are each vector's
-    ``options``, or the whole pool.
+    Subclasses implement `_places` and may override `_misfit`. Estimates: ``top_1`` (the main one; its metric names the
+    number, ``top-1 of 10``) and ``mrr``; for a whole pool with known subjects ``subjects`` too. The candidates are each
+    vector's ``options``, or the whole pool.
     """
 
     family = "candidates"
@@ -42,10 +41,7 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
         """Return the released vectors, (M, r), and the pool, (P, r), in a space with Euclidean distances."""
 
     def _misfit(self, state: Any, squares: FloatArray) -> FloatArray:
-        """Return the misfit of candidates at these squared distances; the least ranks first.
-
-        It may change by δ at most if a square changes by δ, or ties are missed.
-        """
+        """Return the misfit at these squared distances (Lipschitz constant 1 at most); the least ranks first."""
         return squares
 
     @abstractmethod
@@ -121,12 +117,10 @@ def _option_distances(released: FloatArray, places: FloatArray, options: npt.NDA
 
 
 class _ReleaseModelAttack(Attack[PairedVectors, CandidateVectors]):
-    """An attack that fits a model of the release."""
-
     state_type = ReleaseModel
 
     def __init__(self, *, draws: int = 16) -> None:
-        """Keep the oracle draws per text: more sharpen the expected releases and take longer."""
+        """Set the oracle draws per text: more sharpen the expected releases and take longer."""
         self.draws = check_count(draws, owner=type(self).__name__, param="draws", minimum=2)
 
     @final
@@ -153,11 +147,7 @@ class _ExpectedReleaseMatching(_ReleaseModelAttack, CandidateAttack):
 
 
 class CosineMatching(_ExpectedReleaseMatching):
-    """Candidates ranked by the cosine between their expected release and the released vector.
-
-    It needs no noise covariance: an attacker with a vector database does this. Behind noise that differs
-    from direction to direction the likelihood finds more.
-    """
+    """Candidates ranked by the cosine between their expected release and the released vector."""
 
     name = "matching-cosine"
     description = "Candidates ranked by the cosine of their expected release with the vector."
@@ -173,10 +163,10 @@ class CosineMatching(_ExpectedReleaseMatching):
 class LikelihoodMatching(_ExpectedReleaseMatching):
     """Candidates ranked by the Mahalanobis distance (y − E[y|x])ᵀ S⁺ (y − E[y|x]), the least first.
 
-    For Gaussian noise that is the likelihood's order, and for every noise whose density falls with the
-    Mahalanobis norm, the elliptical Laplace of `laplace`, `sparse` and `covariance` among them: with a
-    uniform prior over candidates no other rule is right more often. S is the declared covariance, or the covariance of
-    repeated releases, in the directions in which releases vary.
+    For noise whose density falls with the Mahalanobis norm, such as Gaussian noise and the elliptical Laplace of
+    `laplace`, `sparse` and `covariance`, that is the likelihood's order: with a uniform prior over candidates no other
+    rule is right more often. S is the declared covariance, or that of repeated releases, in the directions in which
+    releases vary.
     """
 
     name = "matching-likelihood"
@@ -190,7 +180,7 @@ class LikelihoodMatching(_ExpectedReleaseMatching):
 
 @dataclass(frozen=True)
 class _FixedNorm:
-    """Median of ‖y − x‖, and the distance of its quartiles as a share of it; 0 where the median is 0."""
+    """Median of ‖y − x‖, and the distance of its quartiles as a share of it; 0 if the median is 0."""
 
     norm: float
     spread: float
@@ -199,10 +189,9 @@ class _FixedNorm:
 class FixedNormMatching(CandidateAttack):
     """Candidates ranked by |‖y − x‖² − r²|, the least first; r is the median of ‖y − x‖ on training texts.
 
-    A method that moves every vector by exactly r thereby reveals which vector it has moved: the true
-    candidate is at r from the release to the last bits, any other almost never is, however large r. No mean is
-    subtracted from y − x: it may depend on x, but the length does not. Where the norm is random, r says little
-    and the likelihood says more.
+    A method that moves every vector by exactly r reveals which vector it moved: the true candidate is at r from the
+    release to the last bits, any other almost never. No mean is subtracted from y − x: it may depend on x, but the
+    length does not. If the norm is random, the likelihood recovers more.
     """
 
     name = "matching-norm"
@@ -266,7 +255,7 @@ class _Link:
     shrinkage: float
 
     def scores(self, A: Embeddings, B: Embeddings) -> FloatArray:
-        """Return log p(a, b | same) − log p(a) p(b) for every row of ``A`` and of ``B``, without its constant."""
+        """Return log p(a, b | same) − log p(a) p(b) for every row of ``A`` and of ``B``, up to a constant."""
         a = (A.astype(np.float64) - self.first_mean) @ self.first
         b = (B.astype(np.float64) - self.second_mean) @ self.second
         r = self.correlations
@@ -278,15 +267,14 @@ class _Link:
 class LinkingAttack(Attack[PairedVectors, CandidateVectors]):
     """The likelihood ratio of two released vectors under "same text" and "two texts".
 
-    ``test.X`` are rows of one store and ``test.pool`` rows of another, protected with other noise, by another key or
-    by a different protector, or clean vectors of a public list. Both are taken as jointly Gaussian: canonical
-    correlations of training pairs give the directions in which rows of one text agree, and the likelihood ratio weighs
-    them. Training pairs are ``train.X`` and ``train.clean`` (a row of either store for each text). With a
-    release oracle ``train`` contains clean vectors, and the attack releases both sides itself, as two independent
-    draws.
+    ``test.X`` are rows of one store and ``test.pool`` rows of another, protected with other noise, key or protector, or
+    clean vectors of a public list. Both are modelled as jointly Gaussian: canonical correlations of training pairs give
+    the directions in which rows of one text agree. Training pairs are ``train.X`` and ``train.clean`` (a row of either
+    store for each text). With a release oracle ``train`` contains clean vectors, and the attack makes two independent
+    releases of each.
 
-    Estimates: ``top_1`` (the main one) and ``mrr`` of each row's partner in the pool, ``one_to_one`` (the same share
-    where no two rows may share a partner), and ``same`` (AUC of partners against other pairs).
+    Estimates: ``top_1`` (the main one) and ``mrr`` of each row's partner in the pool, ``one_to_one`` (the same share if
+    no two rows may share a partner), and ``same`` (AUC of partners against other pairs).
     """
 
     family = "candidates"
@@ -334,7 +322,7 @@ class LinkingAttack(Attack[PairedVectors, CandidateVectors]):
         scores = state.scores(test.X, test.pool)
         seed = int(rng.integers(2**31))
         matching = candidate_matching(scores, test.truth, test.groups, seed=seed)
-        # A random order of the pool: an assignment must not find partners by their place.
+        # Shuffle the pool: an assignment must not find partners by their position.
         order = rng.permutation(scores.shape[1])
         rows, places = scipy.optimize.linear_sum_assignment(scores[:, order], maximize=True)
         hits = np.zeros(len(test))
@@ -396,12 +384,12 @@ _BLOCK = 1024
 class MembershipAttack(_ReleaseModelAttack):
     """The likelihood ratio of the row that a known text explains best, against any text.
 
-    ``test.X`` are the rows of the store and ``test.pool`` the texts in question; those that ``test.truth`` names are in
-    the store. A text scores max over rows y of log p(y | text) − log p(y), with the Gaussian likelihood of
-    `LikelihoodMatching` and a Gaussian of the releases of training texts, none of which is in the store. They also set
-    the threshold of the rate.
+    ``test.X`` are the rows of the store and ``test.pool`` the texts in question, of which ``test.truth`` names members.
+    A text scores max over rows y of log p(y | text) − log p(y), with the Gaussian likelihood of `LikelihoodMatching`
+    and a Gaussian of the releases of training texts, none of which is in the store. They also set the threshold of the
+    rate.
 
-    Estimates: ``auc`` (the main one) and ``tpr`` at 1 % false positives, which needs 100 of the latter.
+    Estimates: ``auc`` (the main one) and ``tpr`` at 1 % false positives, which needs 100 non-members.
     """
 
     family = "membership"
@@ -439,7 +427,7 @@ class MembershipAttack(_ReleaseModelAttack):
         known, unknown = scores(places(test.pool)), scores(other)
         member = np.isin(np.arange(len(test.pool)), test.truth)
         estimates = {"auc": auc(known, member)}
-        # The rate's threshold comes from the texts that are not in the store: the one member is for form's sake.
+        # The rate's threshold comes from texts outside the store; the one member only satisfies the interface.
         given = np.append(unknown, unknown.max() + 1), np.append(np.zeros(len(unknown)), 1)
         if (rate := tpr_at_fpr(known, member, *given, false_positive_rate=RATE)) is not None:
             estimates["tpr"] = rate

@@ -36,11 +36,7 @@ class LadderResult:
 
     @property
     def worst(self) -> AttackResult:
-        """Return the attack with the highest R-precision; ``worst.value`` is the verdict.
-
-        The highest of several noisy figures lies a little above the true figure of that attack: the ladder errs
-        on the side of caution.
-        """
+        """Return the attack with the highest R-precision; the maximum of noisy figures errs on the side of caution."""
         return max(self.results, key=lambda result: result.value)
 
     def __getitem__(self, name: str) -> AttackResult:
@@ -75,14 +71,14 @@ _own: dict[str, Callable[[], TokenInferenceAttack]] = {}
 def register_attack(make: Callable[[], TokenInferenceAttack]) -> None:
     """Register an attack of your own, so that experiments find it by its name.
 
-    ``make`` returns the attack and is called for each run; a class is enough. Raises `InvalidInputError` if it
-    returns no token-inference attack, or one with the name of an attack of the ladder.
+    ``make`` returns the attack and is called for each run; a class is enough. Raises `InvalidInputError` if it returns
+    no token-inference attack, or one with the name of an attack of the ladder.
     """
     attack = make()
     if not isinstance(attack, TokenInferenceAttack):
         expected = "a callable that returns a TokenInferenceAttack"
         raise wrong_type("register_attack", "make", expected, attack)
-    # Names identify attacks in records and must stay unique.
+    # Names identify attacks in records, so they must be unique.
     if attack.name in {each.name for each in ladder_attacks("full", device="cpu")}:
         raise InvalidInputError(
             f"The ladder has an attack with the name {attack.name!r} already.", code="E-INPUT-NAME", param="make"
@@ -91,22 +87,21 @@ def register_attack(make: Callable[[], TokenInferenceAttack]) -> None:
 
 
 def own_attacks() -> dict[str, TokenInferenceAttack]:
-    """Return the registered attacks by name."""
     return {name: make() for name, make in _own.items()}
 
 
 class LadderOptions(TypedDict, total=False):
-    """Further knowledge of an attacker, in addition to labelled vectors.
+    """Knowledge of an attacker in addition to labelled vectors.
 
     Attributes:
-        groups_train: (N,) text groups; duplicates must share one. None: every text alone.
+        groups_train: (N,) text groups; duplicates must share one. None: independent texts.
         groups_test: (M,) text groups, for the intervals.
         release: The oracle ``release(X, rng) -> Y`` for attacks that draw fresh noise; the network needs it.
         noise_covariance: (m, m) declared covariance of the released noise.
-        without_train: Vectors of the training texts with the concept removed, in the space of ``X_train``.
-            The transplant attack, the strongest on few texts, needs them.
-        further_train: Vectors of texts that the attacker has made or collected, in the space of ``X_train``.
-            The kernel attack with further texts needs them.
+        without_train: Vectors of the training texts with the concept removed, in the space of ``X_train``, for the
+            transplant attack, the strongest on few texts.
+        further_train: Vectors of texts that the attacker has generated or collected, in the space of ``X_train``, for
+            the kernel attack with further texts.
     """
 
     groups_train: Groups | None
@@ -131,8 +126,8 @@ def token_inference_ladder(
 ) -> LadderResult:
     """Return the result of each token-inference attack; ``.worst.value`` is the strongest R-precision.
 
-    The texts of ``X_train`` should be others than those the protector was fitted on: there an
-    erasure removes more than elsewhere, so an attack trained on them understates the leakage.
+    ``X_train`` should be of texts that the protector was not fitted on: an erasure removes more from its own texts, so
+    an attack trained on them understates the leakage.
 
     Args:
         X_train: (N, m) released vectors; with ``release``, (N, n) clean ones.
@@ -150,7 +145,7 @@ def token_inference_ladder(
     groups, without, further = (known.pop(f"{name}_train", None) for name in ("groups", "without", "further"))
     train = LabelledVectors(X_train, L_train, groups, without, further)
     test = LabelledVectors(X_test, L_test, known.pop("groups_test", None))
-    # One seed for all attacks: leaving one out does not change the others.
+    # One seed for all attacks: omitting one does not change the others.
     results = [
         attack.run(train, test, rng=seed, **known)
         for attack in ladder_attacks(tier, device=device)

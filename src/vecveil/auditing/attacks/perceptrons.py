@@ -24,10 +24,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Perceptron:
-    """A trained network of released vectors.
-
-    ``epoch`` is the one that it was kept from, ``course`` the validation figure after each epoch.
-    """
+    """A trained network of released vectors, its ``epoch``, and the validation figure after each (``course``)."""
 
     inputs: InputMap
     network: Network
@@ -35,11 +32,9 @@ class Perceptron:
     course: Array
 
     def __call__(self, Y: Embeddings) -> Array:
-        """Return the logits of released vectors, (N, V)."""
         return self.network(self.inputs(Y))
 
     def details(self) -> dict[str, Any]:
-        """Return the epochs and the units of the hidden layers."""
         matrices = [value for value in self.network.to_arrays().values() if value.ndim == 2]
         return {"epoch": self.epoch, "epochs": len(self.course), "hidden": [len(each) for each in matrices[:-1]]}
 
@@ -56,13 +51,10 @@ def fit_perceptron(
 ) -> Perceptron:
     """Return the network of the last epoch, unless an earlier one was better on validation texts by over ``slack``.
 
-    With an oracle every epoch sees freshly protected vectors, so that the network cannot memorise the noise.
-    Without one the same vectors return in every epoch; the schedule's input noise and weight decay regularise then.
-    Of further texts (`LabelledVectors.further`) every epoch draws as many rows as there are training texts.
-
-    Args:
-        judge: ``judge(logits, L)`` returns the figure of validation texts.
-        slack: Of the best figure.
+    With an oracle every epoch sees fresh releases, so the network cannot memorise the noise. Without one, the
+    schedule's input noise and weight decay regularise. Every epoch draws as many further texts
+    (`LabelledVectors.further`) as there are training texts. ``judge(logits, L)`` returns the figure of validation
+    texts.
     """
     inputs = fit_input_map(session.draw(train.X))  # unfiltered: measured stronger here
     held_out = inputs(session.draw(validation.X))
@@ -92,7 +84,7 @@ def fit_perceptron(
 
 
 CONVERGED = 0.01
-"""Gain of the last two thirds of a training, in validation R-precision, up to which it counts as converged."""
+"""Maximum gain of the last two thirds of a converged training, in validation R-precision."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +116,8 @@ class ScheduleOptions(TypedDict, total=False):
 class MLPAttack(TokenInferenceAttack):
     """A multi-label perceptron on standardised released vectors, freshly protected in every epoch if possible.
 
-    The network of the last epoch is kept unless an earlier one was clearly better on validation
-    texts (by a standard error): the learning rate falls to zero, so the last is the best unless
-    the network has overfitted, and small validation parts are too noisy to pick a single epoch.
+    It keeps the last epoch unless an earlier one was better on validation texts by a standard error: the learning rate
+    falls to zero, so the last is the best unless the network has overfitted.
     """
 
     description = "Multi-layer perceptron on standardised released vectors, validation-stopped."
@@ -137,10 +128,7 @@ class MLPAttack(TokenInferenceAttack):
     def __init__(
         self, hidden: Sequence[int] = (512,), *, device: str = "auto", **training: Unpack[ScheduleOptions]
     ) -> None:
-        """Keep the network's shape, and what differs from the training `TUNED`.
-
-        ``input_noise`` and ``weight_decay`` are used only without an oracle.
-        """
+        """Set the network's shape and changes to `TUNED`; input noise and weight decay apply without an oracle only."""
         self.schedule = replace(TUNED, hidden=tuple(hidden), device=device, **training)
         self.name = "-".join(["mlp", *map(str, self.schedule.hidden)])
 
@@ -155,7 +143,6 @@ class MLPAttack(TokenInferenceAttack):
         return fit_perceptron(train, validation, schedule, session, self.name, validation_r_precision, slack=error)
 
     def _training(self, train: LabelledVectors, validation: LabelledVectors) -> tuple[Schedule, LabelledVectors]:
-        """Return the schedule for so many texts, and the texts to learn from."""
         return self.schedule, replace(train, further=None)
 
     def _scores(self, state: Perceptron, X: Embeddings) -> Array:
@@ -169,8 +156,8 @@ class NetworkAttack(MLPAttack):
     """A wide residual network on freshly protected vectors, half of each batch from further texts if there are any.
 
     n → width, GELU, then a residual block of as many units with LayerNorm → V. The learning rate falls along a cosine
-    twice, over the first third of the steps and over the others: the gain of the second fall shows whether more
-    training would find more.
+    twice, over the first third of the steps and over the rest: the gain of the second fall shows whether more training
+    would help.
     """
 
     name = "network"
@@ -179,7 +166,7 @@ class NetworkAttack(MLPAttack):
     source = "Own."
 
     def __init__(self, width: int | None = None, *, effort: float = 1.0, device: str = "auto") -> None:
-        """Keep the width, None for what the device trains in reasonable time, and a factor of its number of steps."""
+        """Set the width, None for what the device trains in reasonable time, and a factor of the number of steps."""
         self.width = None if width is None else check_count(width, owner="NetworkAttack", param="width")
         self.effort = check_positive(effort, owner="NetworkAttack", param="effort")
         self._device = device
@@ -208,7 +195,7 @@ class NetworkAttack(MLPAttack):
 
     def _details(self, state: Perceptron) -> Mapping[str, Any]:
         course = state.course
-        # Each of the falls ends at a rate of zero: their ends are figures of a shorter and of a longer training.
+        # Each fall ends at a rate of zero, so their ends compare a shorter and a longer training.
         gain = float(course[-1] - course[-(-len(course) // 3) - 1])
         shown = course[np.linspace(0, len(course) - 1, min(12, len(course))).round().astype(int)]
         return {**state.details(), "validation": shown.round(4).tolist(), "gain": gain, "converged": gain <= CONVERGED}
@@ -220,11 +207,11 @@ class _MLCFit:
 
 
 class MLCAttack(TokenInferenceAttack):
-    """A perceptron n → 512 → 256 → 128 → V on released vectors as they are.
+    """A perceptron n → 512 → 256 → 128 → V on released vectors without preprocessing.
 
-    Binary cross-entropy, Adam at 1e-4, 20 epochs of batches of 64, one release per training text.
-    It is far from converged on a few thousand texts, so it understates leakage; it serves the
-    comparison with published figures. The validation part only adds to its training texts.
+    Binary cross-entropy, Adam at 1e-4, 20 epochs of batches of 64, one release per training text. It is far from
+    converged on a few thousand texts, so it understates leakage; it is for comparison with published figures. The
+    validation part only adds to its training texts.
     """
 
     name = "mlc-published"
@@ -234,7 +221,7 @@ class MLCAttack(TokenInferenceAttack):
     state_type = _MLCFit
 
     def __init__(self, schedule: Schedule = PUBLISHED, *, device: str = "auto") -> None:
-        """Keep the training schedule (the default is the published one) and the device: cuda, cpu or auto."""
+        """Set the training schedule (the default is the published one) and the device: cuda, cpu or auto."""
         self.schedule = replace(schedule, device=device)
 
     def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> _MLCFit:

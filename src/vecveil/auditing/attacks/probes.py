@@ -36,9 +36,9 @@ def _state_of(model: type[Any]) -> dict[str, Any]:
 class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
     """A probe: one yes-or-no label for each text. Subclasses implement `_learn` and `_scores`.
 
-    Estimates: ``auc`` (the main one), ``advantage``, ``tpr_at_1_percent`` and ``tpr_at_01_percent`` (TPR at
-    an FPR of 1 % and 0.1 %; absent where the validation texts contain too few negatives to set the
-    threshold). Thresholds come from the scores of validation texts, on which no model is fitted.
+    Estimates: ``auc`` (the main one), ``advantage``, ``tpr_at_1_percent`` and ``tpr_at_01_percent`` (TPR at an FPR of 1
+    % and 0.1 %; absent if the validation texts contain too few negatives to set the threshold). Thresholds come from
+    the scores of validation texts, on which no model is fitted.
 
     The state has two parts: the ``model`` that `_learn` returns, and the ``validation`` scores with their labels.
     """
@@ -52,7 +52,7 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
 
     @abstractmethod
     def _scores(self, model: Any, X: Embeddings) -> Array:
-        """Return a score for each released vector, (N,); higher is likelier to contain the concept."""
+        """Return a score for each released vector, (N,); higher means more likely to contain the concept."""
 
     @final
     def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> Any:
@@ -60,7 +60,7 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
             seed = int(session.rng.integers(2**31))
             train, validation = self._split_again(train, validation, seed)
         model = self._learn(train, validation, session)
-        # Settings were chosen on other releases, so these scores do not flatter the model.
+        # Settings were chosen on other releases, so these scores are not biased towards the model.
         held = session.draw(validation.X)
         scores = np.asarray(self._scores(model, held), dtype=np.float64)
         return {"model": model, "validation": _Scored(scores, validation.L[:, 0])}
@@ -128,7 +128,6 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
 
 
 def validation_auc(scores: Array, L: Array) -> float:
-    """Return the AUC of scores (N, 1) for choosing a setting."""
     return auc(scores[:, 0], L[:, 0]).value
 
 
@@ -146,8 +145,8 @@ class _LinearModel:
 class LinearProbe(ProbeAttack):
     """Fisher's discriminant (Cov(y) + penalty)⁻¹ Cov(y, label), the ridge solution.
 
-    With an oracle the covariances are averages over several releases of each text, and a declared
-    noise covariance is used exactly. Directions without variance are dropped.
+    With an oracle the covariances are averages over several releases of each text, and a declared noise covariance is
+    used exactly. Directions without variance are dropped.
     """
 
     name = "probe-linear"
@@ -157,7 +156,7 @@ class LinearProbe(ProbeAttack):
     state_type = _state_of(_LinearModel)
 
     def __init__(self, *, draws: int = 8) -> None:
-        """Keep the number of oracle draws; more of them bring the moments closer to their limit."""
+        """Set the number of oracle draws; more bring the moments closer to their limit."""
         self.draws = check_count(draws, owner="LinearProbe", param="draws")
 
     def _learn(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> _LinearModel:
@@ -175,7 +174,7 @@ class LinearProbe(ProbeAttack):
 class KernelProbe(ProbeAttack):
     """Kernel ridge regression of the 0/1 target on standardised releases, its setting chosen by validation AUC.
 
-    With an oracle the rows are filled up with at most four fresh releases of each text.
+    With an oracle, up to four fresh releases of each text fill up the rows.
     """
 
     name = "probe-kernel"
@@ -188,7 +187,7 @@ class KernelProbe(ProbeAttack):
     state_type = _state_of(KernelModel)
 
     def __init__(self, *, rows: int = 6000) -> None:
-        """Keep the most training rows to use: time grows with their cube, memory with their square."""
+        """Set the maximum number of training rows: time grows with their cube, memory with their square."""
         self.rows = check_count(rows, owner="KernelProbe", param="rows", minimum=2)
 
     def _learn(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> KernelModel:
@@ -216,7 +215,7 @@ class MLPProbe(ProbeAttack):
     def __init__(
         self, hidden: Sequence[int] = (512,), *, device: str = "auto", **training: Unpack[ScheduleOptions]
     ) -> None:
-        """Keep the network's shape, and what differs from the training of `MLPAttack` with fewer, larger steps."""
+        """Set the network's shape, and changes to the training of `MLPAttack` with fewer, larger steps."""
         few = replace(TUNED, epochs=12, batch=256)
         self.schedule = replace(few, hidden=tuple(hidden), device=device, **training)
         self.name = "-".join(["probe-mlp", *map(str, self.schedule.hidden)])

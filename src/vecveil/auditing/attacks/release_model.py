@@ -1,4 +1,4 @@
-"""Statistics of released vectors: inputs, moments, estimates of clean vectors, and expected releases of them."""
+"""Statistics of released vectors: inputs, moments, estimates of clean vectors, and their expected releases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class InputMap:
     weights: FloatArray
 
     def __call__(self, Y: Embeddings) -> npt.NDArray[np.float32]:
-        """Return the inputs of ``Y``, (N, r)."""
         kept, column = np.nonzero(self.weights)
         # Without a filter every output is one scaled coordinate: a product of matrices would take as long as training.
         if len(column) == self.weights.shape[1] and np.array_equal(np.sort(column), np.arange(len(column))):
@@ -39,16 +38,12 @@ class InputMap:
             exact = (Y[:, kept].astype(np.float64) - self.mean[kept]) * self.weights[kept, np.arange(len(column))]
         else:
             exact = (Y.astype(np.float64) - self.mean) @ self.weights
-        return exact.astype(np.float32, order="C")  # as a checkpoint gives it back: sums round alike
+        return exact.astype(np.float32, order="C")  # the dtype and order of a checkpoint: sums round alike
 
 
 def fit_input_map(Y: Embeddings, noise_covariance: Matrix | None = None) -> InputMap:
-    """Return the map fitted on released vectors ``Y``.
-
-    With the noise covariance S known, the Wiener filter Cov(y)⁺ (Cov(y) - S) comes first. Each
-    coordinate is then divided by its standard deviation; dead coordinates are dropped.
-    """
-    # Full whitening is not used: it amplifies low-variance directions and measured weaker behind an erasure.
+    """Return the map fitted on ``Y``: for a known noise covariance S the Wiener filter, then scaling."""
+    # No full whitening: it amplifies low-variance directions and measured weaker behind an erasure.
     exact = Y.astype(np.float64)
     mean = exact.mean(axis=0)
     exact = exact - mean
@@ -65,7 +60,7 @@ def fit_input_map(Y: Embeddings, noise_covariance: Matrix | None = None) -> Inpu
 
 
 def _wiener(covariance: FloatArray, noise_covariance: Matrix) -> FloatArray:
-    """Return the filter Cov(y)⁺ (Cov(y) − S), its shares of signal clipped to [0, 1]; it maps to zero what is dead."""
+    """Return the filter Cov(y)⁺ (Cov(y) − S), its shares of signal clipped to [0, 1]; zero in dead directions."""
     values, vectors = spectrum(covariance)
     whitener, colourer = vectors / np.sqrt(values), vectors * np.sqrt(values)
     # With Cov(y) = I, the eigenvalues of S are the noise's shares of the variance.
@@ -78,10 +73,7 @@ def _wiener(covariance: FloatArray, noise_covariance: Matrix) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class ReleaseMoments:
-    """Moments of released vectors y, (N, m), and a target t, (N, T), of the same texts.
-
-    ``covariance`` is Cov(y), noise included, and ``cross`` is Cov(y, t).
-    """
+    """Moments of released vectors y, (N, m), and a target t, (N, T): ``covariance`` Cov(y), ``cross`` Cov(y, t)."""
 
     mean: FloatArray
     target_mean: FloatArray
@@ -92,14 +84,9 @@ class ReleaseMoments:
 def release_moments(
     X: Embeddings, target: npt.NDArray[np.floating], knowledge: Knowledge, rng: np.random.Generator, *, draws: int = 8
 ) -> ReleaseMoments:
-    """Return the moments over ``draws`` releases of each text.
+    """Return the moments over ``draws`` releases of each text; without an oracle, over ``X`` as released.
 
-    Averages over draws come closer to the moments of infinitely many releases; a declared noise
-    covariance S replaces the sampled one: Cov(y) = Cov(mean of R draws) + S·(1 − 1/R).
-
-    Args:
-        X: (N, n) training vectors: clean with an oracle, released without.
-        draws: R; 1 is used without an oracle.
+    A declared noise covariance S replaces the sampled one: Cov(y) = Cov(mean of R draws) + S·(1 − 1/R).
     """
     count = draws if knowledge.adaptive else 1
     m, rows = knowledge.dimension, len(X)
@@ -140,7 +127,7 @@ def choose_penalty(
 ) -> tuple[float, FloatArray]:
     """Return the ridge penalty that ``judge`` prefers, of equals the largest, and its weights, (m, T).
 
-    ``judge`` returns the figure of the targets that are estimated for the released vectors ``held``.
+    ``judge`` returns the figure of the targets estimated for the released vectors ``held``.
     """
     values, vectors = spectrum(moments.covariance)
     target = vectors.T @ moments.cross
@@ -167,7 +154,6 @@ class Denoiser:
     penalty: float
 
     def __call__(self, Y: Embeddings) -> Embeddings:
-        """Return the estimates, (N, n), in the precision of ``Y``."""
         exact = (Y.astype(np.float64) - self.mean) @ self.weights + self.centre
         return exact.astype(Y.dtype)
 
@@ -177,10 +163,9 @@ def fit_denoiser(
 ) -> Denoiser:
     """Return the Wiener filter Cov(y)⁻¹ Cov(y, x), the linear map of least mean squared error.
 
-    With an oracle the covariances are averages over ``draws`` releases of each text, a declared noise
-    covariance is used exactly, and a ridge penalty is chosen on validation texts. Without an oracle no
-    clean vector is known: with a declared noise covariance S the filter is Cov(y)⁺(Cov(y) − S), and
-    without one the map is the identity.
+    With an oracle the covariances are averages over ``draws`` releases of each text, a declared noise covariance is
+    used exactly, and validation texts choose a ridge penalty. Without an oracle the attacker knows no clean vector:
+    with a declared noise covariance S the filter is Cov(y)⁺(Cov(y) − S), else the identity.
 
     Args:
         X: (N, n) clean vectors, or (N, m) released ones without an oracle.
@@ -216,7 +201,7 @@ class ReleaseModel:
         basis: (m, r) directions in which releases vary, the principal axes of the noise.
         scatter: (r,) variance of the noise along them.
         spread: Mean variance of releases along them.
-        draws: Oracle draws whose mean is the expected release; 0 where the affine map is used.
+        draws: Oracle draws whose mean is the expected release; 0 for the affine map.
         penalty: Ridge penalty of the map.
         floor: Variance added in every direction, as a share of ``spread``.
     """
@@ -251,7 +236,6 @@ class ReleaseModel:
 
 
 def mean_release(clean: Embeddings, knowledge: Knowledge, rng: np.random.Generator, *, draws: int) -> FloatArray:
-    """Return the mean of ``draws`` releases of each clean vector, (P, m)."""
     total = np.zeros((len(clean), knowledge.dimension))
     for i in range(0, len(clean), _ROWS):
         for _ in range(draws):
@@ -265,11 +249,11 @@ def fit_release_model(
 ) -> ReleaseModel:
     """Return the model under which the releases of the validation texts are likeliest.
 
-    An affine map, by ridge regression on the training texts, is tried, and, with an oracle, the mean of ``draws``
-    releases, which handles any non-linear release but keeps 1/draws of the noise. The covariance is the declared
-    one, or the covariance of repeated releases, or, without an oracle, of the map's cross-validated residuals; a floor
-    keeps directions without noise finite. Map, penalty and floor are chosen by the Gaussian likelihood of validation
-    releases, in the directions in which releases vary.
+    Candidates are an affine map, by ridge regression on the training texts, and, with an oracle, the mean of ``draws``
+    releases, which fits any non-linear release but keeps 1/draws of the noise. The covariance is the declared one, or
+    that of repeated releases, or, without an oracle, of the map's cross-validated residuals; a floor keeps directions
+    without noise finite. The Gaussian likelihood of validation releases, in the directions in which releases vary,
+    chooses map, penalty and floor.
     """
     if knowledge.adaptive:
         average, noise = _repeated(train.clean, knowledge, rng, draws)
@@ -342,7 +326,6 @@ def ridge_path(
 
 
 def _unexplained(train: PairedVectors, rng: np.random.Generator) -> FloatArray:
-    """Return the covariance of the residuals of releases, by cross-validation."""
     X, Y = train.clean.astype(np.float64), train.X.astype(np.float64)
     fold = rng.permutation(len(X)) % min(_FOLDS, len(X))
     left = np.zeros((len(_PENALTIES), Y.shape[1], Y.shape[1]))

@@ -1,7 +1,4 @@
-"""Token inference: score from a released vector which words of the concept its text contains.
-
-Ridge and kernel regression, nearest neighbours and a Bayes posterior over auxiliary texts; networks are in `networks`.
-"""
+"""Token inference: score from a released vector which words of the concept its text contains."""
 
 from __future__ import annotations
 
@@ -59,8 +56,8 @@ TRIALS = 3  # releases of each validation text that settings are chosen on
 class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
     """A token-inference attack; subclasses implement `_fit` and `_scores`.
 
-    Estimates: ``r_precision`` (the main one), ``top_accuracy``, ``leakage``, ``confidence``, and ``auc``
-    (absent if no token has both classes); where subjects are known also the figures of `subjects_read`.
+    Estimates: ``r_precision`` (the main one), ``top_accuracy``, ``leakage``, ``confidence``, and ``auc`` (absent if no
+    token has both classes); for known subjects also the figures of `subjects_read`.
     """
 
     family = "token-inference"
@@ -68,7 +65,7 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
 
     @abstractmethod
     def _scores(self, state: Any, X: Embeddings) -> npt.NDArray[Any]:
-        """Return a score per row and token, (N, V); higher is likelier."""
+        """Return a score per row and token, (N, V); higher means more likely."""
 
     @final
     def scores(
@@ -80,10 +77,7 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
         noise_covariance: Matrix | None = None,
         seed: int = 0,
     ) -> FloatArray:
-        """Return the scores (M, V) of the test vectors after learning as `run` does.
-
-        One fit then serves figures of several parts of the vocabulary.
-        """
+        """Return the scores (M, V) of the test vectors after learning as `run` does."""
         knowledge = Knowledge(test.dimension, release, noise_covariance)
         knowledge.check(train, owner=type(self).__name__)
         self._check(train, test, knowledge)
@@ -107,7 +101,7 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
         if not self.scores_are_probabilities:
             softplus: FloatArray = np.logaddexp(0.0, scores)
             return softplus
-        # Linear above 1, where a regression may end: clipped, the likeliest tokens would tie.
+        # Linear above 1, which a regression may exceed: clipped, the likeliest tokens would tie.
         most = 1 - 1e-6
         evidence: FloatArray = -np.log1p(-np.minimum(scores, most)) + np.maximum(scores - most, 0.0)
         return evidence
@@ -150,7 +144,7 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
 def held_out(
     validation: LabelledVectors, knowledge: Knowledge, rng: np.random.Generator
 ) -> tuple[Embeddings, npt.NDArray[Any]]:
-    """Return releases of the validation texts that settings are chosen on, and their labels."""
+    """Return releases of the validation texts for choosing settings, and their labels."""
     # Several releases of each text make the choice less noisy.
     trials = 1 if knowledge.repeats(validation.X, rng) else TRIALS
     held = np.concatenate([knowledge.draw(validation.X, rng) for _ in range(trials)])
@@ -158,7 +152,7 @@ def held_out(
 
 
 def validation_r_precision(scores: npt.NDArray[Any], L: npt.NDArray[Any]) -> float:
-    """Return R-precision for choosing a setting; 0 where no validation text contains a token."""
+    """Return R-precision for choosing a setting; 0 if no validation text contains a token."""
     if not L.any():
         return 0.0
     table = term_table(scores, L)
@@ -186,10 +180,7 @@ def fit_linear(
     *,
     draws: int,
 ) -> tuple[ReleaseMoments, float, FloatArray]:
-    """Return the moments of the training releases, the ridge penalty that ``judge`` prefers, and its weights.
-
-    ``judge(scores, L)`` returns the figure of scores of validation texts.
-    """
+    """Return the moments of the training releases, the penalty that ``judge(scores, L)`` prefers, and its weights."""
     knowledge, rng = session.knowledge, session.rng
     moments = release_moments(train.X, train.L, knowledge, rng, draws=draws)
     held, labels = held_out(validation, knowledge, rng)
@@ -200,10 +191,9 @@ def fit_linear(
 class LinearAttack(TokenInferenceAttack):
     """Least squares with the noise covariance that the attacker knows.
 
-    With an oracle the labels are regressed on released vectors whose noise is averaged over many
-    draws; a declared noise covariance replaces the sampled one exactly. This is the Wiener solution
-    Cov(y)⁻¹ Cov(y, L). The ridge penalty is chosen on validation texts from one
-    eigendecomposition; directions without variance are dropped, so singular releases are safe.
+    With an oracle the labels are regressed on released vectors whose noise is averaged over many draws; a declared
+    noise covariance replaces the sampled one exactly. This is the Wiener solution Cov(y)⁻¹ Cov(y, L). Validation texts
+    choose the ridge penalty; directions without variance are dropped, so singular releases are safe.
     """
 
     name = "linear"
@@ -214,7 +204,7 @@ class LinearAttack(TokenInferenceAttack):
     scores_are_probabilities = True
 
     def __init__(self, *, draws: int = 8) -> None:
-        """Keep the number of oracle draws; more of them bring the moments closer to their limit."""
+        """Set the number of oracle draws; more bring the moments closer to their limit."""
         self.draws = draws
 
     def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> _LinearFit:
@@ -247,10 +237,9 @@ class _FaintFit:
 class FaintDirectionsAttack(TokenInferenceAttack):
     """Ridge regression on a release outside its directions of visible variance.
 
-    A map that drops directions may leave traces of them far below the noise, as in the last digits of a rounded
-    matrix product; without traces the attack is at chance. The other attacks drop such directions for numerical
-    health. A direction counts only if validation texts spread in it as training texts do: with fewer texts than
-    dimensions some directions are empty by chance.
+    A map that drops directions may leave traces of them far below the noise, as in the last digits of a rounded matrix
+    product. The other attacks drop such directions for numerical stability. A direction counts only if validation texts
+    spread in it as training texts do: with fewer texts than dimensions some directions are empty by chance.
     """
 
     name = "faint-directions"
@@ -271,12 +260,12 @@ class FaintDirectionsAttack(TokenInferenceAttack):
         strong = axes[shown].T
         faint = centred - (centred @ strong) @ strong.T
         spread = np.sqrt((faint**2).mean(axis=0))
-        # Below this lies the rounding of our own projection, which is a linear map of the whole release.
+        # Below this is the rounding of our own projection, a linear map of the whole release.
         rounding = max(Y.shape) * np.finfo(np.float64).eps * strengths[0] / np.sqrt(len(Y))
         held = session.draw(validation.X)
         rest = held.astype(np.float64) - mean
         rest = rest - (rest @ strong) @ strong.T
-        # A direction that is empty in the sample alone, for lack of rows, is not faint: other texts vary in it.
+        # A direction that is empty only for lack of rows is not faint: other texts vary in it.
         held_spread = np.sqrt((rest**2).mean(axis=0))
         live = (spread > rounding) & (held_spread <= _MOST_SPREAD * spread)
         # Without faint directions every score is a label mean, which is chance.
@@ -344,7 +333,6 @@ class KernelModel:
     filtered: bool
 
     def __call__(self, Y: Embeddings) -> Array:
-        """Return the estimated labels of released vectors."""
         inputs = self.inputs(Y)
         rate = self.sharpness / self.scale
         blocks = [
@@ -354,7 +342,6 @@ class KernelModel:
         return estimates
 
     def details(self) -> dict[str, Any]:
-        """Return the chosen setting and the number of rows."""
         chosen = {key: getattr(self, key) for key in ("sharpness", "penalty", "filtered")}
         return {**chosen, "rows": len(self.centres)}
 
@@ -364,8 +351,8 @@ def choose_setting(
 ) -> KernelSetting:
     """Return the setting with the best figure on held-out releases.
 
-    Inputs with and without the Wiener filter are compared first: a wrong declared covariance must not blind the
-    attack. ``judge`` returns the figure of estimated labels of ``held``.
+    It first compares inputs with and without the Wiener filter, to survive a wrong declared covariance. ``judge``
+    returns the figure of estimated labels of ``held``.
     """
     labels = L.astype(np.float32)
     label_mean = labels.mean(axis=0)
@@ -401,12 +388,9 @@ def fit_kernel_ridge(
     noise_covariance: Matrix | None,
     blocks: Sequence[npt.NDArray[np.intp]] = (),
 ) -> KernelModel:
-    """Return the regression from releases ``Y`` to labels ``L``.
+    """Return the regression from releases ``Y`` to labels ``L``, with row weights that divide the penalty.
 
-    Args:
-        weight: (N,) weight of each row; the penalty of a row is divided by it.
-        blocks: Parts of the rows that are fitted separately, their predictions averaged: k blocks cost 1/k² of
-            one fit. None given: one block.
+    ``blocks`` of rows are fitted separately and their predictions averaged: k blocks cost 1/k² of one fit.
     """
     inputs = fit_input_map(Y, noise_covariance if setting.filtered else None)
     centres, labels = inputs(Y), L.astype(np.float32)
@@ -439,7 +423,6 @@ def _kernel(left: Array, right: Array, rate: float) -> Array:
 
 
 def _median_distance(inputs: Array) -> float:
-    """Return the median squared distance between some rows of ``inputs``; 1 if that is 0."""
     # 700 rows give 244,650 distances, enough for a median.
     part = inputs[:700]
     distances = _squared_distances(part, part)[np.triu_indices(len(part), k=1)]
@@ -465,10 +448,7 @@ def _solve(kernel: Array, target: Array, penalty: float | Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class KernelRows:
-    """Training rows of a regression: (N, n) vectors before their release, (N, V) labels, (N,) weights.
-
-    ``blocks`` are rows that are fitted together; empty: all of them.
-    """
+    """Training rows of a regression: vectors before their release, labels, weights, and ``blocks`` fitted together."""
 
     X: Embeddings
     L: Array
@@ -479,9 +459,8 @@ class KernelRows:
 class KernelAttack(TokenInferenceAttack):
     """Kernel ridge regression: non-linear like the MLP, closed form like the linear attack.
 
-    Width and penalty are chosen on validation texts with a part of the training rows, and, where a noise
-    covariance is declared, whether the Wiener filter comes first. With an oracle the training rows are filled
-    up to ``rows`` with further fresh releases.
+    Validation texts and a part of the training rows choose width and penalty, and, with a declared noise covariance,
+    whether the Wiener filter comes first. With an oracle, fresh releases fill the training rows up to ``rows``.
     """
 
     name = "kernel"
@@ -493,7 +472,7 @@ class KernelAttack(TokenInferenceAttack):
     _needs = ""  # the field of `LabelledVectors` without which there is nothing to learn from
 
     def __init__(self, *, rows: int = 8192) -> None:
-        """Keep the most training rows to use: time grows with their cube, memory with their square."""
+        """Set the maximum number of training rows: time grows with their cube, memory with their square."""
         self.rows = check_count(rows, owner=type(self).__name__, param="rows", minimum=2)
 
     def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> KernelModel:
@@ -503,7 +482,7 @@ class KernelAttack(TokenInferenceAttack):
         return self.learn([train, validation], setting, knowledge, rng)
 
     def require(self, train: LabelledVectors) -> None:
-        """Raise `InvalidInputError` if ``train`` lacks what this attack learns from."""
+        """Raise `InvalidInputError` if ``train`` lacks the vectors that this attack learns from."""
         if self._needs and getattr(train, self._needs) is None:
             raise InvalidInputError(
                 f"{type(self).__name__} learns from train.{self._needs}: set it, or use KernelAttack.", param="train"
@@ -558,9 +537,9 @@ def _joined(parts: list[LabelledVectors]) -> tuple[Embeddings, Array]:
 class TransplantAttack(KernelAttack):
     """Kernel ridge regression on real and on synthetic vectors; it needs `LabelledVectors.without`.
 
-    An attacker who has texts with and without the concept can add the difference Φ(s⁺) − Φ(s⁻) of one text to Φ(t⁻)
-    of another, scale the sum to the usual norm, and release it: a text that says t about the words of s. There are N²
-    such texts, which put the words into new contexts; from them the attack learns to find words behind an erasure.
+    An attacker who has texts with and without the concept can add the difference Φ(s⁺) − Φ(s⁻) of one text to Φ(t⁻) of
+    another, scale the sum to the usual norm, and release it. These N² synthetic texts put the concept's words into new
+    contexts and teach the attack to recover words behind an erasure.
     """
 
     name = "transplant"
@@ -592,10 +571,9 @@ class TransplantAttack(KernelAttack):
 class FurtherKernelAttack(KernelAttack):
     """Kernel ridge regression on training texts and on further ones, with a lower weight.
 
-    Further texts (`LabelledVectors.further`) are training texts with a concept word exchanged for another, or
-    sentences of a corpus that contain the concept's words. More of them than one fit can hold are dealt into
-    blocks, each with freshly released training texts; the blocks' predictions are averaged (Zhang, Duchi and
-    Wainwright, 2013).
+    Further texts (`LabelledVectors.further`) are training texts with a concept word exchanged for another, or sentences
+    of a corpus that contain the concept's words. If one fit cannot hold them all, they are split into blocks, each with
+    freshly released training texts, and the blocks' predictions averaged (Zhang, Duchi and Wainwright, 2013).
     """
 
     name = "kernel-further"
@@ -608,7 +586,7 @@ class FurtherKernelAttack(KernelAttack):
     _needs = "further"
 
     def __init__(self, *, rows: int = 6000, blocks: int = 4) -> None:
-        """Keep the most rows of a block and the most blocks."""
+        """Set the maximum number of rows of a block and of blocks."""
         super().__init__(rows=rows)
         self.blocks = check_count(blocks, owner="FurtherKernelAttack", param="blocks")
 
@@ -652,9 +630,9 @@ class _EnsembleFit:
 class EnsembleAttack(TokenInferenceAttack):
     """Sum of the scores of the kernel attacks, each divided by its spread.
 
-    The members learn from different releases and synthetic texts, so that their errors differ. `TransplantAttack` needs
-    `LabelledVectors.without`, `FurtherKernelAttack` needs `LabelledVectors.further`. A member joins the best if the
-    sum then finds more in validation texts; weights are equal, so that few validation texts suffice.
+    The members learn from different releases and synthetic texts, so their errors differ. `TransplantAttack` needs
+    `LabelledVectors.without`, `FurtherKernelAttack` needs `LabelledVectors.further`. A member joins the best if the sum
+    then recovers more in validation texts; weights are equal, so that few validation texts suffice.
     """
 
     name = "ensemble"
@@ -665,7 +643,7 @@ class EnsembleAttack(TokenInferenceAttack):
     scores_are_probabilities = True
 
     def __init__(self, *, rows: int = 5000) -> None:
-        """Keep the most rows of each member."""
+        """Set the maximum number of rows of each member."""
         self.rows = check_count(rows, owner="EnsembleAttack", param="rows", minimum=2)
 
     def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> _EnsembleFit:
@@ -673,7 +651,7 @@ class EnsembleAttack(TokenInferenceAttack):
         setting = KernelAttack(rows=self.rows).choose(train, validation, knowledge, rng)
         held, labels = held_out(validation, knowledge, rng)
         further = train.further
-        # Texts made from validation texts would give them away while members are chosen.
+        # Texts made from validation texts would leak them while members are chosen.
         apart = None if further is None else further.apart_from(validation.groups)
         pilot = replace(train, further=apart)
         members, trials = self._members(train, self.rows), self._members(pilot, _MEMBER_ROWS)
@@ -722,7 +700,6 @@ def _used(state: _EnsembleFit) -> list[tuple[str, Any]]:
 
 
 def _constant_model(dimension: int, label_mean: Array) -> KernelModel:
-    """Return the model that estimates the label mean for every vector."""
     inputs = InputMap(np.zeros(dimension), np.zeros((dimension, 1)))
     weights = np.zeros((1, len(label_mean)), dtype=np.float32)
     centre = np.zeros((1, 1), dtype=np.float32)
@@ -730,7 +707,7 @@ def _constant_model(dimension: int, label_mean: Array) -> KernelModel:
 
 
 def _choose_members(scored: Mapping[str, Array], labels: Array) -> list[str]:
-    """Return the best member, and each further one, best first, with which the sum finds more."""
+    """Return the best member, and each further one, best first, with which the sum recovers more."""
     alone = {name: validation_r_precision(scores, labels) for name, scores in scored.items()}
     chosen: list[str] = []
     best = -1.0
@@ -769,11 +746,10 @@ class _NeighbourFit:
 class NearestNeighboursAttack(TokenInferenceAttack):
     """A vote among the k auxiliary texts with the greatest cosine to the vector, both denoised.
 
-    The auxiliary corpus is the training texts, each at the mean of several releases (as it was released,
-    without an oracle), so that what a release erases counts on neither side. Cosines are taken of centred
-    vectors, in one of three metrics: as they are; with every principal direction divided by the
-    fourth root of its variance; or of the estimates that ridge regression makes of the token labels.
-    Metric, k and the weights exp(sharpness · cosine) are chosen on validation texts.
+    The auxiliary corpus is the training texts, each at the mean of several releases (of one without an oracle), so that
+    what a release erases counts on neither side. Cosines are of centred vectors, in one of three metrics: unchanged;
+    with every principal direction divided by the fourth root of its variance; or of ridge estimates of the token
+    labels. Validation texts choose metric, k and the weights exp(sharpness · cosine).
     """
 
     name = "nearest-neighbours"
@@ -784,7 +760,7 @@ class NearestNeighboursAttack(TokenInferenceAttack):
     scores_are_probabilities = True
 
     def __init__(self, *, draws: int = 8) -> None:
-        """Keep the oracle draws per text, for the filter and the auxiliary texts; more leave less noise in them."""
+        """Set the oracle draws per text, for the filter and the auxiliary texts; more leave less noise in them."""
         self.draws = check_count(draws, owner="NearestNeighboursAttack", param="draws")
 
     def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> _NeighbourFit:
@@ -795,7 +771,7 @@ class NearestNeighboursAttack(TokenInferenceAttack):
             adaptive = knowledge.adaptive
             return _denoised(denoiser, mean_release(X, knowledge, rng, draws=self.draws) if adaptive else X)
 
-        # Auxiliary texts stand at their mean release; queries are one release, as in the test.
+        # Auxiliary texts are mean releases; queries are one release, as in the test.
         known, added = located(train.X), located(validation.X)
         held = _denoised(denoiser, knowledge.draw(validation.X, rng))
         label_mean = train.L.mean(axis=0, dtype=np.float32)
@@ -846,7 +822,6 @@ def _unit(X: Array) -> Array:
 
 
 def _nearest(queries: Array, known: Array, count: int) -> tuple[Array, Array]:
-    """Return indices and cosines of the ``count`` nearest, (M, count), nearest first."""
     count = min(count, len(known))
     rows = max(1, _CELLS // len(known))
     indices, cosines = [], []
@@ -889,10 +864,9 @@ class BayesPosteriorAttack(TokenInferenceAttack):
     """Token probabilities under the posterior over auxiliary texts.
 
     Text j of the auxiliary corpus (the training texts) has the weight exp(-½ · sharpness · d²), d the Mahalanobis
-    distance from the vector to the expected release of text j; a word's probability is the weighted share of
-    texts that contain it. With sharpness 1 and the text in the corpus that is Bayes' rule for Gaussian noise. The
-    corpus contains only similar texts, not the text itself: a sharpness below 1 and a floor under the variances, both
-    chosen on validation texts, allow for that.
+    distance from the vector to the expected release of text j; a word's probability is the weighted share of texts that
+    contain it. With sharpness 1 and the text in the corpus that is Bayes' rule for Gaussian noise. Because the corpus
+    contains only similar texts, validation texts choose a sharpness below 1 and a floor under the variances.
     """
 
     name = "bayes-posterior"
@@ -903,7 +877,7 @@ class BayesPosteriorAttack(TokenInferenceAttack):
     scores_are_probabilities = True
 
     def __init__(self, *, draws: int = 16) -> None:
-        """Keep the oracle draws per text: more sharpen the expected releases."""
+        """Set the oracle draws per text: more sharpen the expected releases."""
         self.draws = check_count(draws, owner="BayesPosteriorAttack", param="draws", minimum=2)
 
     def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> _PosteriorFit:

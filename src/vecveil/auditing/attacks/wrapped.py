@@ -1,8 +1,8 @@
 """Attacks that wrap an attack: on several releases of a text, behind a Wiener filter, on the log of queries.
 
 A release y_j at the distance r from its vector x puts x on a sphere around the release: ‖y_j − x‖ = r. Half of the
-squared equation is b_j = ‖y_j‖²/2 = y_j·x + h with h = (r² − ‖x‖²)/2: linear in x if h is the same for all releases
-of x. So n + 1 releases give x exactly, and fewer give as many linear equations. The mean of the releases is a
+squared equation is b_j = ‖y_j‖²/2 = y_j·x + h with h = (r² − ‖x‖²)/2: linear in x if h is the same for all releases of
+x. So n + 1 releases determine x exactly, and fewer give as many linear equations. The mean of the releases is a
 further, Gaussian, observation.
 """
 
@@ -34,7 +34,7 @@ _ROUND = 0.1  # share of the estimate's error that is assumed to have no directi
 
 
 class WrappedAttack(Attack[Any, Any]):
-    """An attack that changes vectors or knowledge and hands them to an inner attack."""
+    """An attack that changes vectors or knowledge and passes them to an inner attack."""
 
     inner_key = "inner"  # of the inner attack's settings in a checkpoint
 
@@ -55,10 +55,7 @@ class WrappedAttack(Attack[Any, Any]):
 
 
 def mean_of_releases(release: Release, k: int) -> Release:
-    """Return an oracle whose release is the mean of ``k`` releases of the same vectors.
-
-    The variance of fresh noise falls to 1/k; keyed noise stays as it is.
-    """
+    """Return an oracle of the mean of ``k`` releases, which reduces the variance of fresh noise to 1/k."""
     count = check_count(k, owner="mean_of_releases", param="k")
 
     def released(X: Embeddings, rng: np.random.Generator) -> Embeddings:
@@ -72,10 +69,7 @@ def mean_of_releases(release: Release, k: int) -> Release:
 
 
 class _RepeatedReleases(WrappedAttack):
-    """A token-inference attack on vectors that are computed from ``k`` releases of each text.
-
-    With k = 1 it is the inner attack itself; ``inner`` defaults to `LinearAttack`, the cheapest that is strong.
-    """
+    """A token-inference attack on vectors from ``k`` releases of each text; ``inner`` defaults to `LinearAttack`."""
 
     family = "averaging"
 
@@ -92,9 +86,9 @@ class _RepeatedReleases(WrappedAttack):
 class AveragingAttack(_RepeatedReleases):
     """A token-inference attack on means of ``k`` releases of each text; ``test.X`` must contain such means.
 
-    With an oracle the attack learns from means of ``k`` fresh releases; without one the training vectors must
-    be such means. The declared noise covariance is divided by ``k``, unless two releases of the same texts are
-    equal, as keyed noise makes them: the figure is then the same for every ``k``.
+    With an oracle the attack learns from means of ``k`` fresh releases; without one the training vectors must be such
+    means. The declared noise covariance is divided by ``k``, unless two releases of the same texts are equal, as with
+    keyed noise: the figure is then the same for every ``k``.
     """
 
     def __init__(self, k: int, inner: Attack[LabelledVectors, Any] | None = None) -> None:
@@ -111,7 +105,6 @@ class AveragingAttack(_RepeatedReleases):
         return self.inner._judge(state, train, test, self._averaged(train, session))
 
     def _averaged(self, train: LabelledVectors, session: Session) -> Session:
-        """Return the session with the knowledge of means of k releases."""
         knowledge = session.knowledge
         S, release = knowledge.noise_covariance, knowledge.release
         keyed = release is not None and knowledge.repeats(train.X, session.rng)
@@ -156,10 +149,10 @@ class RepeatedVectors(LabelledVectors):
 class MultilaterationAttack(_RepeatedReleases):
     """A token-inference attack on clean vectors that are located from ``k`` releases of each text.
 
-    The estimate is the Wiener filter of the mean of the releases, moved onto the spheres ‖y_j − x‖ = r around
-    them, as far as training texts show that these distances are equal. If they are, n + 1 releases give the clean
-    vector exactly; if they are not, or if releases repeat, the mean remains. ``test`` must be `RepeatedVectors`,
-    and an oracle is needed. The inner attack learns from clean vectors with the measured error of the estimate.
+    The estimate is the Wiener filter of the mean of the releases, moved onto the spheres ‖y_j − x‖ = r around them, as
+    far as these distances are equal on training texts. If they are, n + 1 releases determine the clean vector exactly;
+    if they are not, or if releases repeat, the mean remains. ``test`` must be `RepeatedVectors`, and an oracle is
+    needed. The inner attack learns from clean vectors with the measured error of the estimate.
     """
 
     def __init__(self, k: int, inner: Attack[LabelledVectors, Any] | None = None) -> None:
@@ -209,7 +202,7 @@ class MultilaterationAttack(_RepeatedReleases):
 
 @dataclass(frozen=True, eq=False)
 class Locator:
-    """Estimate clean vectors from k releases of each, with the measured error of the estimates.
+    """Estimates clean vectors from k releases of each, with the measured error of the estimates.
 
     Attributes:
         mean, centre: (n,) means of released and of clean vectors.
@@ -244,7 +237,6 @@ class Locator:
         return self.corrected(releases, estimates) if self.spheres else estimates
 
     def filtered(self, releases: Embeddings) -> FloatArray:
-        """Return the Wiener filter's estimates from the means."""
         means = releases.mean(axis=1, dtype=np.float64)
         estimates: FloatArray = (means - self.mean) @ self.weights + self.centre
         return estimates
@@ -252,8 +244,8 @@ class Locator:
     def corrected(self, releases: Embeddings, estimates: FloatArray) -> FloatArray:
         """Return ``estimates`` moved onto the spheres, as far as the equations are exact.
 
-        With the error δ ~ N(0, F Fᵀ) of the estimate, b_j − y_j·x̂ − level = y_j·δ + u + ε_j, where u and ε_j have
-        the variances ``between`` and ``within``; what is added is the posterior mean of δ.
+        With the error δ ~ N(0, F Fᵀ) of the estimate, b_j − y_j·x̂ − level = y_j·δ + u + ε_j, where u and ε_j have the
+        variances ``between`` and ``within``; the correction is the posterior mean of δ.
         """
         estimates = estimates.copy()
         n = releases.shape[2]
@@ -289,7 +281,6 @@ class Locator:
 
 
 def repeated_releases(X: Embeddings, k: int, knowledge: Knowledge, rng: np.random.Generator) -> Embeddings:
-    """Return k releases of each vector, (N, k, n)."""
     return np.stack([knowledge.draw(X, rng) for _ in range(k)], axis=1)
 
 
@@ -303,8 +294,8 @@ def blocks(N: int, k: int, n: int) -> Iterator[slice]:
 def fit_locator(X: Embeddings, held: Embeddings, k: int, knowledge: Knowledge, rng: np.random.Generator) -> Locator:
     """Return the estimator from k releases, fitted on clean vectors ``X``, (N, n).
 
-    The penalty, the use of the equations and the error are measured on the first 64 to 256 of the clean vectors
-    ``held`` of other texts, fewer the larger k.
+    The first 64 to 256 clean vectors ``held`` of other texts, fewer for larger k, determine the penalty, the use of the
+    equations and the error.
     """
     held = held[: int(np.clip(_TRIED // k, *_HELD))]
     truth = held.astype(np.float64)
@@ -363,10 +354,7 @@ def fit_locator(X: Embeddings, held: Embeddings, k: int, knowledge: Knowledge, r
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """Moments of several releases of each training text; names as in `Locator`.
-
-    ``means`` are the (N, n) mean releases less ``mean``, ``noise`` the (n, n) covariance within texts.
-    """
+    """Moments of several releases of each training text, named as in `Locator`, less the mean."""
 
     mean: FloatArray
     means: FloatArray
@@ -400,7 +388,6 @@ def _releases_seen(X: Embeddings, knowledge: Knowledge, rng: np.random.Generator
 
 
 def _covariance_of_means(seen: _Seen, k: int) -> FloatArray:
-    """Return the covariance of means of k releases, from the covariance of means of `_DRAWS` releases."""
     covariance = seen.means.T @ seen.means / len(seen.means)
     noise = seen.noise.copy()
     noise[np.diag_indices_from(noise)] += 1e-9 * max(float(np.trace(covariance)), _TINY) / len(noise)
@@ -414,7 +401,7 @@ def _covariance_of_means(seen: _Seen, k: int) -> FloatArray:
 
 
 def _filter(S: FloatArray, cross: FloatArray, means: FloatArray, clean: FloatArray) -> FloatArray:
-    """Return the ridge regression of the clean vectors that errs least on held-out texts."""
+    """Return the ridge regression of the clean vectors with the least error on held-out texts."""
     values, vectors = np.linalg.eigh(S)
     values = np.maximum(values, 1e-12 * max(float(values[-1]), _TINY))
     target, seen = vectors.T @ cross, means @ vectors
@@ -440,14 +427,14 @@ def _factor(covariance: FloatArray, error: float) -> FloatArray:
 class Denoised(WrappedAttack):
     """Another attack, behind the Wiener filter.
 
-    The oracle of the inner attack returns denoised vectors. A linear attack gains nothing (it can learn the
-    filter itself); attacks that use distances do, most behind noise that differs from direction to direction.
+    The oracle of the inner attack returns denoised vectors. A linear attack gains nothing (it can learn the filter
+    itself); attacks that use distances do, most behind anisotropic noise.
     """
 
     inner_key = "attack"
 
     def __init__(self, attack: Attack[Any, Any], *, draws: int = 8) -> None:
-        """Keep the inner attack and the oracle draws that the filter is fitted on."""
+        """Set the inner attack and the oracle draws for the filter."""
         super().__init__(attack)
         self.draws = check_count(draws, owner="Denoised", param="draws")
         self.name = f"denoised-{attack.name}"
@@ -475,7 +462,6 @@ class Denoised(WrappedAttack):
 
 
 def _behind(denoiser: Denoiser, knowledge: Knowledge) -> Knowledge:
-    """Return the knowledge of denoised vectors."""
     # The noise passes the linear map W as well: its covariance becomes Wᵀ S W.
     release, S, weights = knowledge.release, knowledge.noise_covariance, denoiser.weights
     return Knowledge(
@@ -486,7 +472,6 @@ def _behind(denoiser: Denoiser, knowledge: Knowledge) -> Knowledge:
 
 
 def _mapped(denoiser: Denoiser, evidence: Any) -> Any:
-    """Return the same evidence with denoised vectors."""
     changes: dict[str, Any] = {"X": denoiser(evidence.X)}
     without = getattr(evidence, "without", None)
     if without is not None:
@@ -498,11 +483,7 @@ def _mapped(denoiser: Denoiser, evidence: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class AccessMap:
-    """The map from the queries that fetched a row to its place among rows that are fetched together.
-
-    Attributes:
-        axes: (Q, d) weights of the queries.
-    """
+    """The map from the queries that fetched a row to its place among rows that are fetched together."""
 
     axes: FloatArray
 
@@ -518,8 +499,7 @@ class AccessMap:
 def fit_access_map(accesses: Embeddings, *, dimensions: int = 64) -> AccessMap:
     """Return the leading directions of rows that are fetched together, each query weighted by its surprise.
 
-    Formula: latent semantic analysis (Deerwester et al. 1990) of rows and queries in the place of texts and words, with
-    inverse document frequencies.
+    Latent semantic analysis (Deerwester et al. 1990) with rows and queries in place of texts and words.
     """
     check_count(dimensions, owner="fit_access_map", param="dimensions")
     fetched = accesses.sum(axis=0, dtype=np.float64)
@@ -533,10 +513,10 @@ def fit_access_map(accesses: Embeddings, *, dimensions: int = 64) -> AccessMap:
 class AccessPatternAttack(WrappedAttack):
     """A token-inference attack on what a log of queries reveals of a row: which queries fetched it.
 
-    ``X`` contains a row of zeros and ones for each stored row, a column for each query of the log. The log shows
-    neither text nor vector of a query. Rows of one subject are fetched together, so that known texts of a part of the
-    rows reveal the subjects of the others. A log of ids that was computed from released vectors reveals no more of a
-    row than its own release does, unless queries were made for that row's text: then each is a further release of it.
+    ``X`` contains a row of zeros and ones for each stored row, a column for each query of the log. The log contains
+    neither text nor vector of a query. Rows of one subject are fetched together, so known texts of some rows reveal the
+    subjects of the others. A log computed from released vectors reveals no more of a row than its release, unless
+    queries were made for that row's text: then each is a further release of it.
     """
 
     name = "access-patterns"
@@ -545,7 +525,7 @@ class AccessPatternAttack(WrappedAttack):
     source = "Own; Deerwester et al. (1990), latent semantic analysis; Islam et al. (2012), access-pattern leakage."
 
     def __init__(self, inner: Attack[LabelledVectors, Any] | None = None, *, dimensions: int = 64) -> None:
-        """Keep the inner attack (None: `KernelAttack`) and the most directions of the map."""
+        """Set the inner attack (None: `KernelAttack`) and the maximum number of directions of the map."""
         super().__init__(KernelAttack() if inner is None else inner)
         self.k = check_count(dimensions, owner="AccessPatternAttack", param="dimensions")
         self.cost = f"the log of queries, and known texts of a part of the rows; {self.inner.cost}"

@@ -1,4 +1,4 @@
-"""Metrics of leakage (`leakage`, and `reconstruction` of texts) and of utility, each with an interval (`estimates`)."""
+"""Metrics of leakage and of reconstructed texts, each with an interval."""
 
 from vecveil.auditing.metrics.leakage import candidate_matching, candidate_matching_of_ranks
 from vecveil.auditing.metrics.text_similarity import reconstruction_leakage, text_similarity

@@ -1,9 +1,9 @@
 """Metrics of leakage: token inference, detection and candidate matching.
 
-Token inference gives each text a score per token of the vocabulary; the labels say which tokens the text contains.
-Detection is a yes-or-no attack (membership, a binary attribute): its thresholds are chosen on validation scores of
-other rows, so that the choice biases no figure. Ties are shared out: the credit is the average over random orders of
-equal scores, so that a constant score earns exactly chance.
+Token inference gives each text a score per token of the vocabulary; the labels mark the tokens in the text. Detection
+is a yes-or-no attack (membership, a binary attribute): validation scores of other rows choose its thresholds, so the
+choice biases no figure. The credit for ties is the average over random orders of equal scores, so a constant score
+earns exactly chance.
 """
 
 from __future__ import annotations
@@ -31,10 +31,8 @@ _PRESENT = 0.5  # probability above which a token counts as reconstructed
 class TermTable:
     """Counts and hits per token, in the order of the vocabulary.
 
-    Attributes:
-        counts: (V,) texts that contain the token.
-        hits: (V,) how many of these the attack ranked among the text's k best (ties as fractions).
-        chance: (V,) the same for a ranking by base rates; None without base rates.
+    ``counts`` (V,) are texts that contain the token, ``hits`` those where the attack ranks it among the k best (ties as
+    fractions), ``chance`` the hits of a ranking by base rates, or None.
     """
 
     counts: npt.NDArray[np.int64]
@@ -58,14 +56,14 @@ class TermTable:
 
 
 def r_precision(scores: Any, labels: Any, groups: Any = None, *, base_rates: Any = None, seed: int = 0) -> Estimate:
-    """Return the share of true tokens among each text's k best, k being how many tokens it contains.
+    """Return the share of true tokens among each text's k best, k being its number of tokens.
 
-    Micro-averaged over token instances (n counts them); texts without a token are left out.
+    Micro-averaged over token instances (n counts them); texts without a token are omitted.
 
     Args:
-        scores: (N, V) scores, higher is likelier.
+        scores: (N, V) scores; higher means more likely.
         labels: (N, V) 0/1.
-        groups: (N,) text groups for the interval; None if every text stands alone.
+        groups: (N,) text groups for the interval; None for independent texts.
         base_rates: (V,) training base rates; ranking by them gives the chance level.
     """
     s, true, index = checked_tokens(scores, labels, groups, owner="r_precision")
@@ -85,11 +83,7 @@ def top_accuracy(
 
 
 def leakage(probabilities: Any, labels: Any, groups: Any = None, *, base_rates: Any = None, seed: int = 0) -> Estimate:
-    """Return the share of true token instances with a probability above 0.5.
-
-    Formula: SPARSE Eq. 13; the reconstruction of a text is every token with a probability above 0.5. Tokens that
-    it invents are not counted.
-    """
+    """Return the share of true token instances with a probability above 0.5 (SPARSE Eq. 13)."""
     s, true, index = checked_tokens(probabilities, labels, groups, owner="leakage", bounded=True)
     rates = _check_rates(base_rates, true.shape[1], owner="leakage")
     # Chance calls every token present whose base rate is above it.
@@ -107,7 +101,7 @@ def confidence(
 
 
 def term_table(scores: Any, labels: Any, *, base_rates: Any = None) -> TermTable:
-    """Return counts and hits per token, by the rule of `r_precision`."""
+    """Return counts and hits per token, as `r_precision` counts them."""
     s, true, _ = checked_tokens(scores, labels, None, owner="term_table")
     k = true.sum(axis=1)
     rates = _check_rates(base_rates, true.shape[1], owner="term_table")
@@ -158,7 +152,7 @@ def _check_rates(base_rates: Any, width: int, *, owner: str) -> FloatArray | Non
     return rates
 
 
-# Leakage per subject, the person that texts are about: the texts of one subject are pooled. As in SPIA (arXiv
+# Leakage per subject, the person that texts are about, with the subject's texts pooled. As in SPIA (arXiv
 # 2604.21211), an attribute of a subject counts once, in however many texts it occurs. Its individual protection rate
 # (IPR) is 1 - `MEAN`, its collective protection rate (CPR) 1 - `SHARE`. Intervals resample subjects.
 ANY = "subjects with a word read"
@@ -170,14 +164,14 @@ FOUND = "subjects singled out"
 def subjects_read(
     evidence: FloatArray, labels: npt.NDArray[Any], subjects: Rows, *, base_rates: FloatArray, seed: int = 0
 ) -> dict[str, Estimate]:
-    """Return by name how much of each subject's words an attack reads who knows which texts are of one subject.
+    """Return by name how much of each subject's words an attacker recovers who knows which texts share a subject.
 
     For each subject the tokens are ranked by the sum of their evidence over the texts; of A tokens that the subject's
-    texts contain, those among the A best count as read. Chance ranks by base rates, for every subject alike. The result
-    is empty if no subject's text contains a token.
+    texts contain, those among the A best count as recovered. Chance ranks by base rates, for every subject alike. The
+    result is empty if no subject's text contains a token.
 
     Args:
-        evidence: (N, V) evidence that a text contains a token; higher is likelier.
+        evidence: (N, V) evidence that a text contains a token; higher means more likely.
         labels: (N, V) 0/1.
         subjects: (N,) number of each text's subject; below 0: of no subject.
         base_rates: (V,) share of the training subjects that contain each token.
@@ -210,7 +204,7 @@ def subjects_read(
 
 
 def pooled_labels(labels: npt.NDArray[Any], subjects: Rows) -> npt.NDArray[np.bool_]:
-    """Return (P, V): the tokens that any text of each subject contains, subjects in the order of their numbers."""
+    """Return (P, V): the tokens in any text of each subject, subjects in the order of their numbers."""
     own = subjects >= 0
     names, index = np.unique(subjects[own], return_inverse=True)
     held = np.zeros((len(names), labels.shape[1]), dtype=bool)
@@ -219,7 +213,7 @@ def pooled_labels(labels: npt.NDArray[Any], subjects: Rows) -> npt.NDArray[np.bo
 
 
 def subjects_found(hits: FloatArray, subjects: Rows, *, candidates: int, seed: int = 0) -> dict[str, Estimate]:
-    """Return the share of subjects of whom at least one row was matched to its text; empty without subjects.
+    """Return the share of subjects with at least one row matched to its text; empty without subjects.
 
     Args:
         hits: (M,) credit of each row's match, in [0, 1].
@@ -242,11 +236,10 @@ IntArray = npt.NDArray[np.int64]
 def advantage(scores: Any, labels: Any, validation_scores: Any, validation_labels: Any, groups: Any = None) -> Estimate:
     """Return TPR - FPR, in [-1, 1], at the threshold that maximises it on validation scores.
 
-    The rule says "member" at scores of at least the threshold; of equally good thresholds the
-    highest is taken, and where none gains anything no row is called a member (advantage 0).
-    The interval takes both rates' Clopper–Pearson intervals at 97.5 % and their worst combination,
-    so it covers at least 95 % (Bonferroni); for groups by the effective counts of `share_interval`.
-    It holds for the chosen threshold; a better one may exist. n counts rows, chance is 0.
+    Scores of at least the threshold mean "member"; of equally good thresholds the highest is taken, and if none gains
+    anything no row is called a member (advantage 0). The interval is the worst combination of both rates'
+    Clopper–Pearson intervals at 97.5 %, so it covers at least 95 % (Bonferroni); for groups by the effective counts of
+    `share_interval`. It holds for the chosen threshold; a better one may exist. n counts rows, chance is 0.
 
     Args:
         validation_scores: (M,) scores of other rows by the same attack.
@@ -275,16 +268,15 @@ def tpr_at_fpr(
     *,
     false_positive_rate: float,
 ) -> Estimate | None:
-    """Return the true-positive rate where at most a given share of the others is accused.
+    """Return the true-positive rate at a given false-positive rate.
 
-    The rule says "member" at scores above the k-th largest of the m validation negatives,
-    k = floor(rate · (m + 1)). A new negative is then accused with probability at most k / (m + 1)
-    (exchangeable scores, on average over validation sets; equality without ties), so chance is the
-    rate itself. With m < 1 / rate there is no figure, and the result is None: the threshold would
-    lie beyond all scores seen.
+    Scores above the k-th largest of the m validation negatives mean "member", k = floor(rate · (m + 1)). A new negative
+    is then a false positive with probability at most k / (m + 1) (exchangeable scores, on average over validation sets;
+    equality without ties), so chance is the rate itself. With m < 1 / rate the result is None: the threshold would lie
+    beyond all observed scores.
 
-    The interval is Clopper–Pearson's (`share_interval` for groups), given the threshold; it leaves out the
-    variation of the threshold between validation sets. n counts members.
+    The interval is Clopper–Pearson's (`share_interval` for groups), given the threshold; it excludes the variation of
+    the threshold between validation sets. n counts members.
 
     Args:
         false_positive_rate: In (0, 1); lower is the stricter test and needs more negatives.
@@ -308,7 +300,7 @@ def tpr_at_fpr(
 
 
 def _best_threshold(scores: FloatArray, labels: BoolArray) -> float:
-    """Return the score whose rule ">=" has the greatest TPR - FPR; infinity if none has any."""
+    """Return the score whose rule ">=" has the largest TPR - FPR; infinity if none is above 0."""
     thresholds = np.unique(scores)[::-1]
     held, free = np.sort(scores[labels]), np.sort(scores[~labels])
     # Shares of members and of the others below each threshold: 1 − TPR and 1 − FPR.
@@ -322,13 +314,13 @@ def _best_threshold(scores: FloatArray, labels: BoolArray) -> float:
 def candidate_matching(scores: Any, truth: Any, groups: Any = None, *, seed: int = 0) -> dict[str, Estimate]:
     """Return "top-1 accuracy" and "MRR" (mean reciprocal rank) by name; n counts rows.
 
-    Chance is 1/C and H_C/C, H_C being the harmonic number: a random order. The accuracy's interval
-    is Clopper–Pearson's without groups and resampled by group with them; MRR's is resampled.
+    Chance is 1/C and H_C/C, H_C being the harmonic number: a random order. The accuracy's interval is Clopper–Pearson's
+    without groups and resampled by group with them; MRR's is resampled.
 
     Args:
-        scores: (M, C) a score for each candidate, higher is likelier; M >= 1, C >= 2.
-        truth: (M,) the column of the right candidate.
-        groups: (M,) groups of the rows; None if every row stands alone.
+        scores: (M, C) a score for each candidate, higher means more likely; M >= 1, C >= 2.
+        truth: (M,) the column of the true candidate.
+        groups: (M,) groups of the rows; None for independent rows.
     """
     owner = "candidate_matching"
     s = np.asarray(scores, dtype=np.float64)
@@ -346,13 +338,7 @@ def candidate_matching(scores: Any, truth: Any, groups: Any = None, *, seed: int
 def candidate_matching_of_ranks(
     ranks: Any, candidates: int, groups: Any = None, *, seed: int = 0
 ) -> dict[str, Estimate]:
-    """Return the same as `candidate_matching` from the right candidates' ranks.
-
-    Args:
-        ranks: (M,) whole numbers from 1 (best) to ``candidates``; ties must be broken at random
-            already, or they flatter the attack.
-        candidates: C, at least 2.
-    """
+    """Return `candidate_matching` from the ranks (M,) of the true candidates, with ties broken at random."""
     owner = "candidate_matching_of_ranks"
     count = check_count(candidates, owner=owner, param="candidates", minimum=2)
     given = _integers(ranks, None, 1, count, owner=owner, param="ranks")

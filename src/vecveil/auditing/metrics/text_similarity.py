@@ -1,7 +1,7 @@
 """Metrics of reconstructed texts: BLEU, ROUGE-L, token F1, exact match, sensitive tokens.
 
-All are shares in [0, 1] over texts (BLEU in papers is a hundred times as much), resampled by group. Chance is the
-same metric when every text meets the reconstruction of another text. An empty reconstruction scores 0.
+All are shares in [0, 1] over texts (papers multiply BLEU by a hundred), resampled by group. Chance is the same metric
+with every text paired with the reconstruction of another. An empty reconstruction scores 0.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def text_similarity(references: Texts, hypotheses: Texts, groups: Any = None, *,
     Args:
         references: (N,) the true texts, N >= 1.
         hypotheses: (N,) the reconstruction of each; may be empty strings.
-        groups: (N,) text groups for intervals and chance; None if every text stands alone.
+        groups: (N,) text groups for intervals and chance; None for independent texts.
         seed: Seed of the bootstrap, and of the permutation that gives the chance level.
 
     Raises:
@@ -56,8 +56,7 @@ def text_similarity(references: Texts, hypotheses: Texts, groups: Any = None, *,
 def corpus_bleu(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0) -> Estimate:
     """Return the BLEU of the whole corpus, tokenised as "13a", case kept.
 
-    The interval resamples sacrebleu's counts by group. Arguments as in `text_similarity`; one reference for
-    each text.
+    The interval resamples sacrebleu's counts by group. Arguments as in `text_similarity`.
     """
     owner = "corpus_bleu"
     truth, guess = _check(references, hypotheses, owner=owner)
@@ -76,7 +75,7 @@ def corpus_bleu(references: Texts, hypotheses: Texts, groups: Any = None, *, see
 def bleu_interval(statistics: Counts, index: npt.NDArray[np.intp], *, seed: int = 0) -> tuple[float, float]:
     """Return the percentile interval of the corpus BLEU, resampled by group.
 
-    One group gives [0, 1]; where all draws agree it is the exact binomial interval over the groups.
+    One group gives [0, 1]; if all draws agree it is the exact binomial interval over the groups.
     """
     count = int(index.max()) + 1
     sums = np.zeros((count, statistics.shape[1]))
@@ -91,9 +90,8 @@ def bleu_interval(statistics: Counts, index: npt.NDArray[np.intp], *, seed: int 
 def bleu_statistics(references: Sequence[Sequence[str]], hypotheses: Sequence[str]) -> Counts:
     """Return sacrebleu's sufficient statistics of each hypothesis, shape (N, 10).
 
-    Columns: tokens of the hypothesis, tokens of its nearest reference, then for n = 1..4 the
-    matched n-grams, then for n = 1..4 all n-grams. Their sums give the corpus BLEU. Each
-    hypothesis has at least one reference; an empty hypothesis matches nothing.
+    Columns: tokens of the hypothesis, tokens of its nearest reference, then for n = 1..4 the matched n-grams, then for
+    n = 1..4 all n-grams. Their sums give the corpus BLEU. Each hypothesis has at least one reference.
     """
     scorer = _bleu()(effective_order=True)  # the counts do not depend on it
     statistics = np.zeros((len(hypotheses), 2 + 2 * _ORDERS), dtype=np.int64)
@@ -108,11 +106,10 @@ def _statistics(references: Sequence[str], hypotheses: Sequence[str]) -> Counts:
 
 
 def bleu_of_statistics(statistics: Any, *, effective_order: bool = False) -> float:
-    """Return BLEU, in [0, 1], of statistics (10,) as `bleu_statistics` gives them, summed.
+    """Return BLEU, in [0, 1], of summed `bleu_statistics` (10,).
 
-    Formula: Papineni et al. (2002) with sacrebleu's default smoothing ("exp") of orders without
-    a match. ``effective_order`` leaves out the orders that a short text has no n-gram of; without it a
-    text of fewer than four tokens earns nothing.
+    Papineni et al. (2002) with sacrebleu's default smoothing ("exp") of orders without a match. ``effective_order``
+    omits the orders that a short text has no n-gram of; without it a text of fewer than four tokens scores 0.
     """
     # Bootstrap sums are whole numbers held as floats; sacrebleu needs integers.
     numbers = [round(float(number)) for number in statistics]
@@ -137,8 +134,8 @@ def _bleu() -> type[BLEU]:
 def sentence_bleu(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0) -> Estimate:
     """Return the mean BLEU of single texts, which is what Vec2Text's papers call BLEU.
 
-    Orders that a reconstruction of fewer than four tokens cannot have are left out, as sacrebleu
-    advises; Vec2Text gives such texts 0. Arguments as in `text_similarity`.
+    Orders that a reconstruction of fewer than four tokens cannot have are omitted, as sacrebleu advises; Vec2Text
+    scores such texts 0. Arguments as in `text_similarity`.
     """
 
     def score(references: Sequence[str], hypotheses: Sequence[str]) -> FloatArray:
@@ -151,8 +148,8 @@ def sentence_bleu(references: Texts, hypotheses: Texts, groups: Any = None, *, s
 def rouge_l(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0) -> Estimate:
     """Return the mean F1 of the longest common subsequence of words (Lin 2004), unstemmed.
 
-    By rouge-score, whose words are runs of the lower-cased letters a to z and digits: other
-    scripts score 0. Arguments as in `text_similarity`.
+    By rouge-score, whose words are runs of the lower-cased letters a to z and digits: other scripts score 0. Arguments
+    as in `text_similarity`.
     """
     with optional_import("ROUGE-L", "rouge-score", "attacks"):
         from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]
@@ -165,11 +162,9 @@ def rouge_l(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: i
 
 
 def token_f1(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0) -> Estimate:
-    r"""Return the mean F1 of the *sets* of lower-cased words: order and repetition do not count.
+    r"""Return the mean F1 of the *sets* of lower-cased words, 2 |A ∩ B| / (|A| + |B|), as in Vec2Text and TextCrafter.
 
     Words are matches of ``\w+``; a text without words scores 0. Arguments as in `text_similarity`.
-
-    Formula: 2 |A ∩ B| / (|A| + |B|) (Vec2Text's token F1; TextCrafter reports it).
     """
 
     def score(reference: str, hypothesis: str) -> float:
@@ -219,8 +214,8 @@ def reconstruction_leakage(
 ) -> Estimate:
     """Return the share of sensitive token instances that occur in their text's reconstruction.
 
-    Formula: SPARSE Eq. 13; a token counts once for each text that contains it, and n is their sum.
-    Chance looks for a text's tokens in the reconstruction of another text.
+    Formula: SPARSE Eq. 13; a token counts once for each text that contains it, and n is their sum. Chance looks for a
+    text's tokens in the reconstruction of another text.
 
     Args:
         token_sets_true: For each text its sensitive tokens; at least one text contains one.

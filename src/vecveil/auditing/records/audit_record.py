@@ -1,4 +1,4 @@
-"""The record of an audit, schema ``vecveil.audit/2`` (docs/formats.md). Reading leaves unknown keys out."""
+"""The record of an audit, schema ``vecveil.audit/2`` (docs/formats.md). Reading ignores unknown keys."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Family: TypeAlias = Literal[
 FAMILIES: tuple[Family, ...] = Family.__args__  # type: ignore[attr-defined]
 Number: TypeAlias = Finite | None
 SEALED = "sealed index"
-"""Value of the parameter ``mode`` in the audit of the storage of a sealed index."""
+"""Value of the parameter ``mode`` in the audit of a sealed index's storage."""
 ROUNDED = 1e-3
 """Tolerance of ``over_chance`` against value and chance: records may contain rounded figures."""
 
 
 def over_chance(value: float | None, chance: float | None) -> float | None:
-    """Return (value - chance) / (1 - chance), or None where there is no such figure."""
+    """Return (value - chance) / (1 - chance), or None if undefined."""
     # A value above 1 is no share, and has no position between chance and certainty.
     if value is None or chance is None or chance >= 1 or value > 1 + 1e-9:
         return None
@@ -30,7 +30,7 @@ def over_chance(value: float | None, chance: float | None) -> float | None:
 class LeakageFigure(Record, frozen=True, kw_only=True):
     """A metric of an attack on protected and on clean vectors; higher means more leakage.
 
-    None stands for what the audit could not measure, such as an AUC where one class is absent.
+    None marks what the audit could not measure, such as an AUC with one class absent.
     """
 
     metric: str
@@ -94,7 +94,6 @@ class AttackRecord(LeakageFigure, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def figures(self) -> tuple[LeakageFigure, ...]:
-        """The main figure and the others."""
         return (self, *self.also)
 
     @property
@@ -195,7 +194,7 @@ class TermRecord(Record, frozen=True):
 
 
 class LearningPoint(Record, frozen=True):
-    """R-precision of the worst attack after learning from so many texts."""
+    """R-precision of the worst attack after learning from that many texts."""
 
     texts: Count
     value: Share
@@ -204,14 +203,14 @@ class LearningPoint(Record, frozen=True):
 
 
 class LintWarning(Record, frozen=True):
-    """A warning about how the vectors are kept, or about the texts at hand."""
+    """A warning about the storage of the vectors, or about the given texts."""
 
     code: str
     message: str
 
 
 class FrameworkFinding(Record, frozen=True):
-    """The bearing of the figures on one item of a published framework."""
+    """The relevance of the figures to one item of a published framework."""
 
     framework: str
     item: str
@@ -230,7 +229,7 @@ class ReconstructionRecord(Record, frozen=True):
 
 
 class SkippedAttack(Record, frozen=True):
-    """An attack that was not run, and why, as a sentence and as a code."""
+    """A skipped attack and the reason, as a sentence and as a code."""
 
     attack: str
     family: Family
@@ -239,10 +238,7 @@ class SkippedAttack(Record, frozen=True):
 
 
 class AnonymityFigure(LeakageFigure, frozen=True, kw_only=True):
-    """A figure of the attack ``attack``: its metric, ``n`` and the unit that is resampled for the interval.
-
-    A subject is the person that texts are about.
-    """
+    """A figure of the attack ``attack``: its metric, ``n`` and the unit that is resampled for the interval."""
 
     attack: str
     unit: Literal["text", "subject"]
@@ -264,7 +260,7 @@ class AnonymityCriterion(Record, frozen=True):
 class AnonymityRecord(Record, frozen=True, tag_field="schema", tag="vecveil.anonymity/1"):
     """The three criteria of the Article 29 Working Party's opinion 05/2014 on anonymisation techniques.
 
-    ``subjects`` counts the subjects of the judged texts; None if the audit does not know whose the texts are.
+    ``subjects`` counts the subjects of the test texts; None if the audit does not know them.
     """
 
     subjects: Count | None
@@ -336,11 +332,11 @@ class AuditRecord(Record, frozen=True, kw_only=True, tag_field="schema", tag="ve
         """Return the attacks of a family, the strongest first."""
         members = [attack for attack in self.attacks if attack.family == family]
         strongest = self.strongest.get(family)
-        # The named attack first, whatever rounding does to the strengths of equals.
+        # The named attack first: rounding may reorder equals.
         return tuple(sorted(members, key=lambda attack: (attack is not strongest, -attack.strength)))
 
     def __post_init__(self) -> None:
-        # Reports trust these fields without further checks: what contradicts the kind must not reach a page.
+        # Reports trust these fields without further checks, so reject those that contradict the kind.
         absent = ("method", "guarantee", "concept_distance") if self.is_store else ()
         for key in absent:
             if getattr(self, key) is not None:

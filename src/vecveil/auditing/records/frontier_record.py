@@ -13,19 +13,16 @@ from vecveil.schema import Conflict, Count, Finite, Record, Scalar, Share
 from vecveil.validation import check_probability
 
 SEARCH_KEPT = 0.98
-"""Share of clean search that the recommended point keeps, where one does."""
+"""Share of clean search that the recommended point keeps, if any point does."""
 NO_DESIGN = "No design both hides and searches well here: use a sealed index."
 LARGE_PART = 0.25
-"""Share of the rows; where more are candidates, the figure of sealed search says little of larger collections."""
+"""Share of the rows as candidates above which sealed search says little of larger collections."""
 
 
 class Leak(Record, frozen=True):
-    """R-precision of the strongest attack: of the k concept words of a text, the share among its k best guesses.
+    """R-precision of the strongest attack, ``reader``, with its 95 % interval over groups of texts.
 
-    Attributes:
-        low, high: 95 % interval over groups of texts.
-        reader: name of the attack.
-        n: occurrences of words that the attack was judged on.
+    It is, of the k concept words of a text, the share among its k best guesses; ``n`` counts occurrences of words.
     """
 
     value: Share
@@ -36,13 +33,7 @@ class Leak(Record, frozen=True):
 
 
 class AuditedLeak(Record, frozen=True):
-    """R-precision of the strongest attack of an audit's quick tier on a design that was fitted with every word.
-
-    Attributes:
-        leak: the attack and its figure.
-        clean: the same attack on clean vectors.
-        chance: share of a guess by the words' frequencies.
-    """
+    """R-precision of the strongest attack of an audit's quick tier on a design that was fitted with every word."""
 
     leak: Leak
     clean: Share
@@ -50,16 +41,12 @@ class AuditedLeak(Record, frozen=True):
 
     @property
     def left(self) -> float:
-        """The share of what clean vectors reveal over chance that may be left: by the upper end of the interval."""
+        """Remaining share of the clean leak over chance, at the upper end of the interval."""
         return max(0.0, self.leak.high - self.chance) / max(self.clean - self.chance, 1e-9)
 
 
 class Kept(Record, frozen=True):
-    """A utility as a share of the clean vectors' utility, with its 95 % interval.
-
-    Attributes:
-        candidates: rows that are ranked exactly; 0 ranks by the protected vectors alone.
-    """
+    """A utility as a share of the clean one, with its 95 % interval; 0 ``candidates`` is the store alone."""
 
     metric: str
     value: Finite
@@ -75,13 +62,13 @@ class FrontierPoint(Record, frozen=True):
     """One design and its figures on texts that it was not fitted on.
 
     Attributes:
-        arguments: of `vecveil.fit`, by which the design is fitted on all texts.
+        arguments: of `vecveil.fit`, to fit the design on all texts.
         listed: leak of the words that the fit knew.
-        left_out: leak of those left out of the fit, or None.
+        left_out: leak of those omitted from the fit, or None.
         store: search by the protected vectors alone, or None.
         sealed: the same after the exact ranking of so many candidates, fewest first.
         seconds: spent on this point.
-        audited: leak under the attacks of an audit; None where they were not run.
+        audited: leak under the attacks of an audit; None if they did not run.
     """
 
     number: Count
@@ -115,11 +102,11 @@ class FrontierCounts(Record, frozen=True):
     """Counts of texts by part, and of words; ``judged`` texts give the figures of leakage.
 
     Attributes:
-        words: different words of the concept in the texts; ``listed`` and ``left_out`` count those that enough texts
-            contain to be attacked.
+        words: different words of the concept in the texts; ``listed`` and ``left_out`` count those frequent enough to
+            be attacked.
         rows: size of the collection that the figures of search are for.
-        queries: judged queries; None where texts stand in as queries.
-        query_noise: 1, or 0 where queries go through the map without noise.
+        queries: judged queries; None if texts serve as queries.
+        query_noise: 1, or 0 if queries go through the map without noise.
     """
 
     texts: Count
@@ -139,14 +126,14 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
     """Designs from gentle to strong on the user's texts.
 
     Attributes:
-        settings: SHA-256 of all that decides the figures; a folder with another one is of another run.
+        settings: SHA-256 of everything that determines the figures; it identifies the run of a folder.
         table: options of the table of texts (text column, format), for ``vecveil fit --from``.
         designs: number of designs; fewer points are an interrupted run.
         clean_listed, clean_left_out: leaks of clean vectors.
         chance_listed, chance_left_out: the shares of a guess by the words' frequencies.
         readers: names of the attacks, of which the strongest counts.
         missing: figures that are not measured, each with the reason.
-        ceiling: largest share of what clean vectors reveal over chance that a recommended point may leave.
+        ceiling: maximum share of the clean leak over chance that may remain at a recommended point.
     """
 
     vecveil: str
@@ -173,7 +160,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
             if not isinstance(point.arguments.get("method"), str):
                 raise Conflict(f"points[{i}].arguments", "they name no method")
             if any(type(point.arguments.get(name, 0)) not in (int, float, NoneType) for name in _IN_WORDS):
-                raise Conflict(f"points[{i}].arguments", "a strength is no number")
+                raise Conflict(f"points[{i}].arguments", "a strength is not a number")
             if [kept.candidates for kept in point.sealed] != [kept.candidates for kept in self.points[0].sealed]:
                 raise Conflict(f"points[{i}].sealed", "other numbers of candidates than the first point")
         if len({point.number for point in self.points}) < len(self.points):
@@ -181,7 +168,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
 
     @property
     def is_complete(self) -> bool:
-        """Return True once all designs are measured, and the best one is attacked as in an audit."""
+        """True once all designs are measured, and the best one is attacked as in an audit."""
         unfinished = self.candidate is not None and self.candidate.audited is None and "audited" not in self.missing
         return len(self.points) == self.designs and not unfinished
 
@@ -196,14 +183,13 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
     ) -> FrontierPoint | None:
         """Return the point that meets the limits best, or None if none meets them.
 
-        With ``at_most_leak`` alone: the point with the best search. Otherwise only points within about one standard
-        error of the least leak stay, first of listed words, then of words left out; of these the one with the best
-        search.
+        With ``at_most_leak`` alone: the point with the best search. Otherwise the point with the best search among
+        those within about one standard error of the least leak, first of listed words, then of omitted words.
 
         Args:
             at_most_leak: of listed words, as measured.
             at_least_search: share of clean search, after exact ranking unless ``store_alone``.
-            store_alone: judge search by the protected vectors alone.
+            store_alone: consider search by the protected vectors alone.
 
         Raises:
             InvalidInputError: a limit is not a share in [0, 1]; 20 % is 0.2.
@@ -228,16 +214,13 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
             return max(met, key=lambda point: (search(point), -point.listed.value))
         for leak in (_listed, _left_out):
             least = min(map(leak, met), key=lambda estimate: estimate.value)
-            # About one standard error: a smaller difference is one of measurement.
+            # About one standard error: smaller differences are measurement error.
             met = [point for point in met if leak(point).value <= (least.value + least.high) / 2]
         return max(met, key=lambda point: (search(point), -point.listed.value))
 
     @property
     def candidate(self) -> FrontierPoint | None:
-        """The point of least leak that keeps 98 % of search (any, where search was not measured), if below the ceiling.
-
-        The leaks are the table's, which an audit exceeds.
-        """
+        """The point of least leak in the table that keeps 98 % of search (any, if unmeasured), if below the ceiling."""
         limit = self.chance_listed + self.ceiling * max(0.0, self.clean_listed.value - self.chance_listed)
         measured = any(point.search() is not None for point in self.points)
         return self.pick(at_most_leak=limit, at_least_search=SEARCH_KEPT if measured else None)
@@ -279,7 +262,6 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
         return f"Point {point.number} ({point.words}): {reason}.{found}.{words}{search}"
 
     def _why_none(self) -> str:
-        """Return why no point is recommended."""
         point, excess = self.candidate, f"{_whole(self.ceiling)} of what clean vectors reveal over chance"
         if point is not None and point.audited is None:
             return f"No point is recommended. {self.missing.get('audited', 'The measurement is not finished.')}"
@@ -309,11 +291,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
     # -- drawing
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame with a row for each point, indexed by number.
-
-        Raises:
-            MissingDependencyError: pandas is not installed.
-        """
+        """Return a pandas DataFrame with a row for each point, indexed by number."""
         with optional_import("FrontierRecord.to_frame", "pandas", "plot"):
             import pandas  # type: ignore[import-untyped,unused-ignore]
         rows = []
@@ -330,11 +308,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
         return pandas.DataFrame(rows).set_index("number")
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw search against leak of listed words with matplotlib, and return the axes.
-
-        Raises:
-            MissingDependencyError: matplotlib is not installed.
-        """
+        """Draw search against leak of listed words with matplotlib, and return the axes."""
         if ax is None:
             with optional_import("FrontierRecord.plot", "matplotlib", "plot"):
                 from matplotlib import pyplot
@@ -353,7 +327,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
         return ax
 
     def lines(self) -> dict[str, list[tuple[FrontierPoint, Kept]]]:
-        """Return the lines of a plot: name -> each point with its search; a line that is not measured is absent."""
+        """Return the lines of a plot: name -> each point with its search; unmeasured lines are absent."""
         ranked = self.candidates
         sealed = [(p, kept) for p in self.points for kept in p.sealed if kept.candidates == ranked]
         alone = [(p, p.store) for p in self.points if p.store is not None]
@@ -362,14 +336,14 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
 
     @property
     def candidates(self) -> int:
-        """The number of candidates that the plot is drawn with; 0 without sealed search."""
+        """Number of candidates in the plot; 0 without sealed search."""
         best = self.recommended or self.pick(at_most_leak=1.0)
         kept = None if best is None else best.enough(SEARCH_KEPT)
         return 0 if kept is None else kept.candidates
 
 
 def best_of(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the places that no other one beats in both coordinates, by rising leak (first) and search (second)."""
+    """Return the Pareto-optimal places, by increasing leak (first) and search (second)."""
     best: list[tuple[float, float]] = []
     for leak, search in sorted(places, key=lambda place: (place[0], -place[1])):
         if not best or search > best[-1][1]:
@@ -386,7 +360,7 @@ def _left_out(point: FrontierPoint) -> Leak:
 
 
 def _share(kept: float) -> str:
-    """Return what is kept of a utility in per cent; re-ranking by chance may keep more than all."""
+    """Return the kept share of a utility in per cent; re-ranking by chance may keep more than all."""
     return f"{100 * kept:.1f}{NBSP}%"
 
 

@@ -1,6 +1,6 @@
 """Decide the verdict of an audit (the strongest attack of each family against chance and clean), and a build gate.
 
-Both follow from the figures of the record alone, so that reports draw them from saved records.
+Both follow from the figures of the record alone, so reports can draw them from saved records.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 from vecveil.auditing.records.audit_record import FAMILIES, AttackRecord, AuditRecord, LeakageFigure, LearningPoint
 from vecveil.errors import InvalidInputError
 
-# Shares are written the same in the audit's own sentences and in the reports.
+# The audit's own sentences and the reports format shares alike.
 NBSP = "\u00a0"
 MISSING = "–"
 
@@ -41,7 +41,7 @@ FIRST_CHOICE = (
     "(`vecveil migrate SOURCE sealed:FOLDER --seal-key FILE`). Noise is for vectors that a database must rank, or that "
     "leave for somebody without a key."
 )
-"""The mode that fits first, as ``fit``, ``frontier`` and the README name it; an audit's next steps shorten it."""
+"""The mode to try first, as ``fit``, ``frontier`` and the README name it; an audit's next steps shorten it."""
 
 Grade: TypeAlias = Literal["hidden", "most", "part", "little", "not", "unknown"]
 GRADES: dict[Grade, str] = {
@@ -52,11 +52,10 @@ GRADES: dict[Grade, str] = {
     "not": "Not hidden",
     "unknown": "Not shown",
 }
-"""Word of each grade."""
 MOST, PART = 0.25, 0.5
-"""Largest share of what clean vectors reveal over chance that may be left for the grades ``most`` and ``part``."""
+"""Maximum share of the clean leak over chance that may remain for the grades ``most`` and ``part``."""
 FREQUENT = 0.25
-"""Chance level of token inference above which frequent words drown what is recovered of rare ones."""
+"""Chance level of token inference above which frequent words hide the recovery of rare ones."""
 HIDES = {
     "hidden": "Hides the {words} from attackers who do not know the text",
     "most": "Hides most, not all, of what vectors reveal about the {words} from attackers who do not know the text",
@@ -77,27 +76,23 @@ SEALED_WORDS = {
         "a different `--seed`; if it is found again, do not use this index.",
     ),
 }
-"""Heading and sentence of the verdict on the storage of a sealed index, by whether nothing leaks."""
+"""Heading and sentence of the verdict on a sealed index's storage, by whether nothing leaks."""
 OBJECTS = ("search-bytes", "objects")
-"""Starts of the names of the attacks on a sealed index's objects: each is judged apart from its family."""
+"""Prefixes of the names of attacks on a sealed index's objects, each of which is graded separately."""
 UNHIDDEN = {
     "probe": "whether a text contains one",
     "candidates": "the text from somebody who knows it",
     "averaging": "words of a text released again",
     "held-out-terms": "words outside the list",
 }
-"""Sentences of a verdict about other families that protection hardly changes."""
+"""Verdict sentences about other families that protection hardly changes."""
 
 
 @dataclass(frozen=True)
 class FamilyVerdict:
-    """The verdict on one family.
+    """The verdict on one family: its strongest attack, the grade, and the position of the main figure in words.
 
-    Attributes:
-        attack: the strongest attack of the family.
-        grade: how much of what clean vectors reveal is hidden from it.
-        words: position of its main figure to chance and to clean vectors.
-        besides: other figures of the family above chance, if that main figure is not.
+    ``besides`` are other figures of the family above chance, if the main figure is not.
     """
 
     family: str
@@ -112,11 +107,11 @@ class Verdict:
     """The verdict of an audit.
 
     Attributes:
-        worst: the strongest token-inference attack, on one release of a text; it decides.
+        worst: the strongest token-inference attack on one release of a text, which decides the verdict.
         repeated: the strongest attack on several releases of a text, if it recovers more of the words than ``worst``.
-        grade: how much of what clean vectors reveal is hidden from it, at ten times as many texts.
-        words: that grade, with what it is about.
-        sentence: the verdict in one sentence, with what other families find that protection hardly changes.
+        grade: how much of the clean leak is hidden from it, at ten times as many texts.
+        words: that grade, with its subject.
+        sentence: the verdict in one sentence, with leaks of other families that protection hardly changes.
         chance, clean: its position to chance and to clean vectors; empty if it has no such figure.
         besides: other token-inference figures above chance, if ``worst`` is not.
         others: the other families, each in its own metric.
@@ -138,12 +133,12 @@ class Verdict:
 
 
 def percent(share: float | None) -> str:
-    """Return a share in percent with one decimal; a number beyond [-1, 1] is no share and stays as it is."""
+    """Return a share in percent with one decimal; numbers outside [-1, 1] are not shares and stay unchanged."""
     if share is None:
         return MISSING
     if abs(share) > 1 + 1e-9:
         return f"{share:.4g}"
-    # Rounded to 0.0 % a small leak would read as none.
+    # Rounded to 0.0 %, a small leak would look like none.
     if 0 < share < 0.0005:
         return f"<0.1{NBSP}%"
     return f"{100 * share:.1f}{NBSP}%".replace("-", "\u2212")
@@ -180,7 +175,7 @@ def against_clean(figure: LeakageFigure) -> str:
 
 
 def grade(figure: LeakageFigure, besides: Sequence[object] = ()) -> Grade:
-    """Return how much of what clean vectors reveal over chance is hidden, by the less favourable end of the interval.
+    """Return how much of the clean leak over chance is hidden, by the less favourable end of the interval.
 
     Args:
         besides: other figures above chance; with any, a figure at chance is graded ``most``.
@@ -189,7 +184,7 @@ def grade(figure: LeakageFigure, besides: Sequence[object] = ()) -> Grade:
     if chance is None or high is None or figure.low is None or chance >= 1:
         return "unknown"
     if figure.clean_low is not None and figure.clean_low <= chance:
-        # What is not recovered from clean vectors cannot be hidden, but it may be recovered all the same.
+        # Protection cannot hide what clean vectors do not reveal, but protected vectors may still leak.
         return "not" if against_clean(figure) == ABOVE_CLEAN else "unknown"
     if against_chance(figure) != ABOVE_CHANCE:
         return "most" if besides else "hidden"
@@ -202,9 +197,9 @@ def grade(figure: LeakageFigure, besides: Sequence[object] = ()) -> Grade:
 
 
 def grade_ahead(decided: Grade, figure: LeakageFigure, forecast: LearningPoint | None) -> Grade:
-    """Return the grade at the forecast: an attacker has more texts than the audit.
+    """Return the grade at the forecast, since an attacker has more texts than the audit.
 
-    Without a forecast nothing is called mostly hidden. What is at chance stays hidden if the forecast may be, too.
+    Without a forecast no grade is mostly hidden. A figure at chance stays hidden if the forecast may be at chance too.
     """
     chance = figure.chance
     if decided not in ("hidden", "most", "part") or chance is None or figure.high is None:
@@ -247,10 +242,7 @@ def standing(figure: LeakageFigure) -> str:
 def above_chance_besides(
     attacks: Sequence[AttackRecord], worst: AttackRecord
 ) -> tuple[tuple[AttackRecord, LeakageFigure], ...]:
-    """Return the figures above chance, the farthest first, if the main figure of ``worst`` is not above it.
-
-    A different metric, or an attack with another chance level, may be above chance where the main figure is not.
-    """
+    """Return the figures above chance, the farthest first, if the main figure of ``worst`` is not above it."""
     # Only where the main figure is not above chance could the family pass for harmless.
     if against_chance(worst) == ABOVE_CHANCE:
         return ()
@@ -264,7 +256,6 @@ def above_chance_besides(
 
 
 def decide(audit: AuditRecord) -> Verdict:
-    """Return the verdict of an audit."""
     worst = audit.worst_attack
     kept = [each.relative for each in audit.utility.values() if each.relative is not None]
     if audit.is_sealed:
@@ -299,16 +290,16 @@ def decide(audit: AuditRecord) -> Verdict:
 
 
 def judged(attack: AttackRecord) -> list[LeakageFigure]:
-    """Return the figures that decide on the storage of a sealed index: the main one, and the AUC."""
-    # Of the others, such as the confidence, chance is no bound: who learns from noise is confident and wrong.
+    """Return the figures that decide on a sealed index's storage: the main one, and the AUC."""
+    # Chance does not bound the others, such as confidence: an attacker who learns from noise is confident and wrong.
     return [figure for figure in attack.figures if figure is attack or figure.metric == "AUC"]
 
 
 def leaks(attack: AttackRecord) -> bool:
-    """Return whether an attack on the storage of a sealed index found anything.
+    """Return whether an attack on a sealed index's storage found a leak.
 
-    One figure in forty is above chance by its 95 % interval where nothing leaks, and an audit has some thirty. So a
-    leak is twice as far above chance; or a single value that is readable in an object.
+    A leak is twice as far above chance as the 95 % interval: an audit has some thirty figures, and one in forty exceeds
+    chance by its interval without any leak. A single value that is readable in an object is a leak too.
     """
     if attack.name.startswith(OBJECTS[0]):
         return bool(attack.value)
@@ -433,14 +424,14 @@ def check_baseline(baseline: AuditRecord, *, concept: str, kind: str, tier: str)
 def check_gate(
     audit: AuditRecord, *, above: float | None = None, baseline: AuditRecord | None = None, worse_by: float = 0.0
 ) -> GateResult:
-    """Return what fails in ``audit``.
+    """Return the failures of ``audit``.
 
     Args:
-        above: largest share of the words that the worst attack may recover.
+        above: maximum share of the words that the worst attack may recover.
         baseline: an earlier audit of the same concept.
-        worse_by: share by which a main figure may exceed the baseline's. Of each family and metric the highest
-            figures are compared. Outside token inference, where few texts are judged, the interval must also lie above
-            the earlier figure. A family that the baseline has and this audit lacks fails.
+        worse_by: share by which the highest main figure of each family and metric may exceed the baseline's. Outside
+            token inference, with few test texts, the interval must also lie above the earlier figure. A family that the
+            baseline has and this audit lacks fails.
     """
     failures, notes = [], []
     worst = audit.worst_attack
@@ -464,7 +455,7 @@ def check_gate(
                 failures.append(f"{family} was not measured; in the baseline {_found(earlier)}.")
                 break
             if attack is None:
-                # All of token inference has one metric: a baseline with another one would let everything pass.
+                # Token inference has one metric: with another one in the baseline everything would pass.
                 said = failures if family == "token-inference" else notes
                 said.append(f"not compared: {_found(earlier)} in the baseline; this audit has {', '.join(now)}.")
                 continue
@@ -478,7 +469,7 @@ def check_gate(
 
 
 def _settings(audit: AuditRecord) -> dict[str, object]:
-    """Return what else than the texts may explain a difference of two audits, by name."""
+    """Return settings besides the texts that may explain a difference of two audits, by name."""
     encoder = None if audit.encoder is None else audit.encoder.name
     return {"vecveil": audit.vecveil, "method": audit.method, "encoder": encoder, "seed": audit.seed}
 

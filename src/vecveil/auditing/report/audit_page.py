@@ -1,7 +1,4 @@
-"""Report an audit as an HTML page, Markdown, a CSV table and a short table for a terminal.
-
-The formats share one wording of the figures and of the verdict (`vecveil.auditing.records.verdict`).
-"""
+"""Report an audit as an HTML page, Markdown, a CSV table and a short table for a terminal, in one wording."""
 
 from __future__ import annotations
 
@@ -45,13 +42,12 @@ Source = AuditRecord | Mapping[str, Any] | str | os.PathLike[str]
 
 WORDS = words("audit")
 FAMILY_WORDS = WORDS["families"]
-"""Title and question of each family."""
 COUNTS_WORDS = ("token-inference", "averaging", "held-out-terms")
 """Families whose ``n`` counts word occurrences; the ``n`` of other families counts texts."""
 SEARCH_KEPT = 0.9  # below this share a report advises sealed search
 KNOWN_TEXT_FAMILIES = ("candidates", "alignment", "membership")
 EXPECTED = "above chance; below clean"
-"""Standing of a family that the terminal leaves unsaid, so that exceptions stand out."""
+"""Position of a family that the terminal omits, so that exceptions are visible."""
 ABOVE_NAMED = 3  # further figures above chance are counted, not named
 COLUMNS = (
     "family",
@@ -73,14 +69,14 @@ COLUMNS = (
 
 
 def render_audit(record: Source) -> str:
-    """Return an audit as one HTML page that loads nothing and runs nothing.
+    """Return an audit as one HTML page without scripts or external resources.
 
     Args:
-        record: an audit record, its content as a JSON object, or the path of ``audit.json``. Terms and texts
-            appear on the page only if the record contains them.
+        record: an audit record, its content as a JSON object, or the path of ``audit.json``. Terms and texts appear on
+            the page only if the record contains them.
 
     Raises:
-        InvalidInputError: a record with a different schema, or with a missing or wrong key.
+        InvalidInputError: a record with a different schema, or with a missing or invalid key.
         DataFileError: the same for a file, or the file cannot be read or is not JSON.
     """
     audit = AuditRecord.load(record, owner="render_audit")
@@ -98,8 +94,8 @@ def render_audit_markdown(record: Source) -> str:
 def render_audit_csv(record: Source) -> str:
     """Return a CSV table (RFC 4180) with one row for each attack and metric, the main metric first.
 
-    Missing figures are empty. A text that a spreadsheet would take for a formula gets an apostrophe in front. The ``n``
-    column repeats the count of the main metric.
+    Missing figures are empty. A text that a spreadsheet would interpret as a formula gets a leading apostrophe. The
+    ``n`` column repeats the count of the main metric.
     """
     audit = AuditRecord.load(record, owner="render_audit_csv")
 
@@ -208,7 +204,7 @@ def _side_heads(audit: AuditRecord, *first: str) -> list[str]:
 
 
 def _price(attack: AttackRecord) -> str:
-    """Return how an attack learns, what it is judged on, its time and its cost."""
+    """Return how an attack learns, its test data, its time and its cost."""
     learns = "draws fresh releases while training" if attack.adaptive else "learns from released pairs only"
     unit = "word occurrences" if attack.family in COUNTS_WORDS else "texts"
     trained = {None: "", True: "converged", False: "not converged: longer training may find more"}[attack.converged]
@@ -217,7 +213,7 @@ def _price(attack: AttackRecord) -> str:
 
 
 def worst_words(audit: AuditRecord, verdict: Verdict) -> str:
-    """Return the figures of the strongest attack on one release, and of a stronger one on several, in sentences."""
+    """Return sentences on the strongest attack on one release, and on a stronger one on several."""
     worst, more = verdict.worst, verdict.repeated
     clean = "" if audit.is_sealed else ", with no clean vectors to compare with"
     if worst.clean is not None and not audit.is_sealed:
@@ -238,7 +234,7 @@ def worst_words(audit: AuditRecord, verdict: Verdict) -> str:
 
 
 def ahead_words(audit: AuditRecord) -> str:
-    """Return what an attacker with more texts is expected to recover, in a sentence."""
+    """Return a sentence on what an attacker with more texts is expected to recover."""
     point = audit.forecast
     if point is None:
         return "The texts are too few to forecast what an attacker with more of them recovers."
@@ -252,7 +248,7 @@ def ahead_words(audit: AuditRecord) -> str:
 
 
 def _evidence(attack: AttackRecord) -> str | None:
-    """Return what an attack had besides vectors, or in their place; None if vectors alone."""
+    """Return the evidence of an attack besides vectors, or in their place; None for vectors alone."""
     if attack.name == "access-patterns":
         return "the log of queries"
     return "stored vectors and the data stored with them" if attack.name.endswith("-beside") else None
@@ -281,7 +277,6 @@ def bars(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str, float | N
 
 
 def search_words(audit: AuditRecord) -> str:
-    """Return what search keeps, in a sentence."""
     if audit.is_sealed:
         return "Search ranks exact vectors in memory and loses nothing."
     measured = [(sentence, audit.utility[key]) for key, sentence in WORDS["search"].items() if key in audit.utility]
@@ -329,7 +324,6 @@ def next_steps(audit: AuditRecord, verdict: Verdict) -> list[str]:
 
 
 def guarantee_words(given: GuaranteeRecord | None) -> list[str]:
-    """Return the guarantee in at most two sentences."""
     if given is None:
         return []
     if given.kind != "formal":
@@ -358,7 +352,6 @@ def _lists(audit: AuditRecord) -> list[tuple[str, LeakageFigure]]:
 
 
 def caveat_words(audit: AuditRecord, verdict: Verdict) -> list[str]:
-    """Return the reservations about the verdict, as sentences."""
     names = skipped_without_encoder(audit)
     figures = [figure for attack in audit.attacks for figure in judged(attack) if against_chance(figure)]
     sentences = WORDS["caveats"] | (WORDS["store_caveats"] if audit.is_store else {})

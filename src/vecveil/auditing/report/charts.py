@@ -1,8 +1,8 @@
 """Compute the geometry of the drawings in ``templates/charts.html``.
 
-Positions across are per cent of the width, positions down are pixels. Without a ``viewBox`` a drawing fills the width
-of its place, and text, strokes and bar heights keep their size on a phone. Each drawing has a description that states
-its figures, for screen readers.
+Horizontal positions are per cent of the width, vertical ones pixels. Without a ``viewBox`` a drawing fills the width of
+its place, and text, strokes and bar heights keep their size on a phone. Each drawing has a description with its
+figures, for screen readers.
 """
 
 from __future__ import annotations
@@ -40,13 +40,7 @@ def leakage_words(attack: AttackRecord, side: str) -> str:
 
 @dataclass(frozen=True)
 class Across:
-    """A horizontal scale, linear or logarithmic.
-
-    Attributes:
-        low, high: the numbers at its ends.
-        inset: per cent of the width on each side, for the marks at the ends.
-        ticks: the numbers below it.
-    """
+    """A horizontal scale from ``low`` to ``high``, with an ``inset`` in per cent for the marks at the ends."""
 
     low: float
     high: float
@@ -57,14 +51,14 @@ class Across:
     def place(self, number: float) -> float:
         """Return the position of a number, in per cent of the width."""
         low, high, at = (math.log(each) if self.log else each for each in (self.low, self.high, number))
-        # A scale of one number has no length: the number stands in the middle.
+        # A scale of one number has no length: put the number in the middle.
         share = 0.5 if high == low else (at - low) / (high - low)
         return self.inset + (100 - 2 * self.inset) * share
 
 
 @dataclass(frozen=True)
 class LearningChart:
-    """Points of a learning curve and its forecast, each with its position across; ``words`` describes it."""
+    """Points of a learning curve and its forecast, each with its horizontal position; ``words`` describes it."""
 
     points: Sequence[tuple[float, LearningPoint]]
     ahead: tuple[float, LearningPoint] | None

@@ -27,7 +27,7 @@ FORMS = {"subspace": 0, "laplace": 1}
 
 
 def frontier_page(record: FrontierRecord) -> str:
-    """Return the frontier as one HTML page that loads nothing and runs nothing."""
+    """Return the frontier as one HTML page without scripts or external resources."""
     return render(
         "frontier.html",
         what="frontier",
@@ -151,7 +151,7 @@ def _facts(record: FrontierRecord) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Dot:
-    """A point in the plot: its places across (per cent) and down (pixels), mark, and the lines that hovering shows."""
+    """A point in the plot: its horizontal (per cent) and vertical (pixels) position, mark, and tooltip lines."""
 
     number: int
     x: float
@@ -216,7 +216,7 @@ def _leak(point: FrontierPoint, kind: str) -> Leak:
 
 
 def _words(record: FrontierRecord, point: FrontierPoint) -> list[str]:
-    """Return the lines that hovering shows, short enough for a phone."""
+    """Return the lines of a tooltip, short enough for a phone."""
     search = "" if point.store is None else f", store alone {_kept(point.store)}"
     ranked = ", ".join(f"{kept.candidates}: {_kept(kept)}" for kept in point.sealed)
     return [

@@ -1,4 +1,4 @@
-"""Write the review pack of an audit: the files that a reviewer keeps, without texts, vectors or keys."""
+"""Write the review pack of an audit: files for a reviewer, without texts, vectors or keys."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write_pack(
     Args:
         record: an audit record without reconstructed texts.
         fingerprint: of the audited protector.
-        files: what the audit read; the pack states name, size and SHA-256 of each, never the content.
+        files: inputs of the audit; the pack states name, size and SHA-256 of each, never the content.
     """
     audit = AuditRecord.load(record)
     if audit.reconstructions:
@@ -111,14 +111,12 @@ def control_mapping(audit: AuditRecord, verdict: Verdict) -> list[dict[str, Any]
 
 
 def describe_file(path: Path) -> dict[str, Any]:
-    """Return name, size and SHA-256 of a file."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"name": path.name, "bytes": path.stat().st_size, "sha256": digest}
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the installed packages that an audit uses."""
     installed = {}
     for name in TOOLS:
         try:

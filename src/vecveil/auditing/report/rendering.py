@@ -1,4 +1,4 @@
-"""Render a report's template as HTML, Markdown, plain text or a different format, escaping every text for it."""
+"""Render a report's template as HTML, Markdown, plain text or another format, escaping every text for it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ def render(
 ) -> str:
     """Return the document of a template in ``folder`` or ``report/templates``, whose suffix names the format.
 
-    ``escape`` escapes texts of a format other than HTML, Markdown and plain text.
-
-    An HTML page gets ``style.css``, and the style sheet of its own name if that file exists.
+    ``escape`` is for formats other than HTML, Markdown and plain text. An HTML page gets ``style.css``, and the style
+    sheet of its own name if that file exists.
     """
     name, _, form = template.rpartition(".")
     source = environment(form, folder, escape).get_template(template)
@@ -37,14 +36,12 @@ def render(
 
 
 def write_report(target: str | os.PathLike[str], document: str) -> Path:
-    """Write a document to ``target`` atomically, and return its path."""
     write_text(target, document)
     return expanded(target)
 
 
 @functools.cache
 def words(report: str) -> dict[str, Any]:
-    """Return the sentences of a report (``words.toml``)."""
     file = resources.files("vecveil.auditing.report").joinpath("words.toml")
     sentences: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))[report]
     return sentences
@@ -72,10 +69,7 @@ def _source(name: str, folder: Path | None = None) -> str:
 
 @functools.cache
 def environment(form: str, folder: Path | None = None, escape: Callable[[str], str] | None = None) -> Environment:
-    """Return the Jinja2 environment of a format: ``html``, ``md``, ``txt``, or another one with its ``escape``.
-
-    Templates in ``folder`` go before the package's.
-    """
+    """Return the Jinja2 environment of a format; templates in ``folder`` take precedence over the package's."""
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
         from markupsafe import Markup

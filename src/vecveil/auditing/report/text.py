@@ -86,7 +86,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(text: str) -> str:
-    """Return an ISO time to the minute, such as ``2026-01-15 09:30 UTC``; other text as it is."""
+    """Return an ISO time to the minute, such as ``2026-01-15 09:30 UTC``; other text unchanged."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -97,7 +97,6 @@ def moment(text: str) -> str:
 
 
 def parameter(value: Any) -> str:
-    """Return any JSON value as one line."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -140,27 +139,27 @@ def markdown(words: str) -> str:
 
 
 def markdown_code(words: str) -> str:
-    """Return ``words`` as a code span that nothing inside can end; usable in a table cell."""
+    """Return ``words`` as a code span that no content can end; usable in a table cell."""
     line = _one_line(words)
     # CommonMark: a span ends at a run of as many backticks as began it, so use one more than any run inside.
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     # One blank is stripped at each end; without it a backtick at the edge would join the fence.
     pad = " " if not line or line[0] in "` " or line[-1] in "` " else ""
     # In a table cell a bar ends the cell even inside a code span, unless a backslash is before it. A bar that
-    # follows a backslash cannot be escaped so: its full-width form stands for it.
+    # follows a backslash cannot be escaped so: its full-width form replaces it.
     line = line.replace("\\|", "\\\uff5c").replace("|", "\\|")
     return f"{fence}{pad}{line}{pad}{fence}"
 
 
 def markdown_block(words: str) -> str:
-    """Return ``words`` as a fenced block that no line inside can end."""
+    """Return ``words`` as a fenced block that no content can end."""
     lines = clean_text(words).replace("\r", "\n")
     fence = "`" * max(3, max(map(len, re.findall("`+", lines)), default=0) + 1)
     return f"{fence}text\n{lines}\n{fence}"
 
 
 def spreadsheet(value: Any) -> str:
-    """Return a cell of a CSV table; a text that could be a formula gets an apostrophe in front."""
+    """Return a cell of a CSV table; a text that could be a formula gets a leading apostrophe."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -175,7 +174,6 @@ def spreadsheet(value: Any) -> str:
 
 
 def csv_table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a CSV table (RFC 4180)."""
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\r\n")
     writer.writerow(heads)

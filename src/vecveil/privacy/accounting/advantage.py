@@ -1,7 +1,7 @@
 """Total variation, the largest advantage of any attacker, and the noise for a given advantage or mean cosine.
 
-The total variation is the largest advantage at telling two inputs apart from one release. Over the pairs D+ and D− it
-bounds what one release reveals about the concept, whatever the attacker knows.
+The total variation is the largest advantage of an attacker who distinguishes two inputs by one release. Over the pairs
+D+ and D− it bounds what one release reveals about the concept, whatever the attacker knows.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ _FEW = 150  # grid points besides those that the range of distances needs
 def over_many_pairs(total_variation: Callable[[Array], Array], distances: Array, *, epsilon: float) -> Array:
     """Return ``total_variation`` at all distances (N,), evaluated at a few hundred of them.
 
-    log(1 − TV)/distance is interpolated by a cubic spline in log distance: it is constant at one end and
-    nearly linear at the other. The interpolation error of a TV is below 1e-8; few distances are exact.
-    The loss must be at most ``epsilon`` times the distance.
+    A cubic spline in log distance interpolates log(1 − TV)/distance, with an error of TV below 1e-8; few distances are
+    exact. The loss must be at most ``epsilon`` times the distance.
     """
     result = np.zeros(distances.shape)
     apart = distances > 0
@@ -86,13 +85,9 @@ def gaussian_total_variation(distances: Vector | float, *, sigma: float) -> Vect
 
 
 def laplace_total_variation(distances: Vector | float, *, dimension: int, epsilon: float) -> Vector:
-    """Return the total variation of Laplace noise at each distance, with an error below 1e-8.
+    """Return the total variation of Laplace noise at distances ρ ≥ 0 in the mechanism's norm, scalar or (N,).
 
-    More than a few hundred distances are interpolated, so the cost hardly grows with their number.
-
-    Args:
-        distances: ρ ≥ 0, in the mechanism's norm; scalar or (N,).
-        epsilon: ε > 0, per unit of that norm.
+    The error is below 1e-8; more than a few hundred distances are interpolated. ε > 0 is per unit of that norm.
     """
     owner = "laplace_total_variation"
     n = check_count(dimension, owner=owner, param="dimension")
@@ -102,13 +97,9 @@ def laplace_total_variation(distances: Vector | float, *, dimension: int, epsilo
 
 
 def _laplace_total_variation(rho: Array, n: int, eps: float) -> Array:
-    """Return the total variation at distances ρ > 0.
+    """Return P(|s| ≤ ρ/2) at distances ρ > 0, s = Y·(2B − 1), Y ~ Gamma(n, 1/ε), B ~ Beta((n−1)/2, (n−1)/2).
 
-    For noise with density ∝ exp(−ε‖z‖) in n dimensions and two inputs at distance ρ, the likelihood
-    ratio exceeds 1 exactly where the projection of z on the difference is below ρ/2. So the total
-    variation is P(|s| ≤ ρ/2), s = Y·(2B − 1), Y ~ Gamma(n, 1/ε), B ~ Beta((n−1)/2, (n−1)/2). Below
-    Y = ρ/2 the event is certain; above it one integral over Y remains, done by Gauss–Legendre in the
-    quantiles of Y, bent so that both ends are smooth.
+    The likelihood ratio exceeds 1 exactly where the projection s of the noise on the difference is below ρ/2.
     """
     half = eps * rho / 2
     certain = special.gammainc(n, half)
@@ -210,10 +201,10 @@ class ConceptLevel:
 
     Attributes:
         distances: quantiles of the distance within a pair, in the mechanism's norm.
-        advantages: quantiles of the largest advantage of any attacker: 0 is guessing, 1 is certainty; a
-            balanced guess is right with probability (1 + advantage)/2.
-        exact: True if an attacker attains it; False for an upper bound (a release through a map that
-            cannot be inverted, counted at the quotient distance).
+        advantages: quantiles of the largest advantage of any attacker: 0 is guessing, 1 is certainty; a balanced guess
+            is right with probability (1 + advantage)/2.
+        exact: True if an attacker attains it; False for an upper bound (a release through a map that cannot be
+            inverted, counted at the quotient distance).
     """
 
     pairs: int
@@ -223,7 +214,6 @@ class ConceptLevel:
     exact: bool
 
     def to_record(self) -> dict[str, Any]:
-        """Return the figures as JSON-ready values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -249,8 +239,7 @@ def concept_level(distances: Vector, *, advantage: Callable[[Vector], Vector], e
 
     Args:
         distances: (N,), ≥ 0: between the inputs of each pair, in the mechanism's metric.
-        advantage: total variation at each distance, such as ``laplace_total_variation`` with its
-            parameters bound; it must return (N,) values in [0, 1].
+        advantage: total variation (N,) at the distances, such as ``laplace_total_variation`` with bound parameters.
         exact: False for quotient distances under a map that cannot be inverted.
     """
     owner = "concept_level"
@@ -280,8 +269,7 @@ _PER_WIDTH = 4  # steps of the trapezoidal rule per width of the peak; it conver
 def expected_cosine(n: int, epsilon: float) -> float:
     """Return E cos(x, x + z) for a unit vector x in n ≥ 1 dimensions and the density of z ∝ exp(−ε‖z‖), ε > 0.
 
-    With Y = ‖z‖ ~ Gamma(n, 1/ε) and C the cosine of z and x, cos = (1 + YC)/√(1 + 2YC + Y²). Both
-    integrals are numerical, with an error below 1e-9.
+    With Y = ‖z‖ ~ Gamma(n, 1/ε) and C the cosine of z and x, cos = (1 + YC)/√(1 + 2YC + Y²); the error is below 1e-9.
     """
     owner = "expected_cosine"
     count = check_count(n, owner=owner, param="n")
@@ -334,9 +322,9 @@ _TELLING = 0.995  # printed as 1: no bound on anything
 def epsilon_meaning(n: int, epsilon: float) -> tuple[str, ...]:
     """Return warnings for an ε that is too small for utility or too large for the worst case.
 
-    Both can hold at once: in n dimensions utility needs an ε near n, where e^ε is astronomical. The
-    figures are for unit vectors and noise with density ∝ exp(−ε‖z‖); for the Purkayastha mechanism,
-    with ε per radian, the cosine is nearly the same.
+    Both can hold at once: in n dimensions utility needs an ε near n, where e^ε is astronomical. The figures are for
+    unit vectors and noise with density ∝ exp(−ε‖z‖); for the Purkayastha mechanism, with ε per radian, the cosine is
+    nearly the same.
     """
     owner = "epsilon_meaning"
     count = check_count(n, owner=owner, param="n")
@@ -364,7 +352,7 @@ def epsilon_meaning(n: int, epsilon: float) -> tuple[str, ...]:
 
 
 def weakness(worst: float | None, apart: float, exponent: float, advantage: float, where: str) -> list[str]:
-    """Return what a weak worst-case ε allows at the distance ``apart``, and what it is exactly.
+    """Return sentences on a weak worst-case ε at the distance ``apart``, with the exact advantage there.
 
     ``exponent`` is ε times that distance in the mechanism's metric, ``advantage`` the largest one there.
     """
@@ -379,7 +367,7 @@ def weakness(worst: float | None, apart: float, exponent: float, advantage: floa
 def epsilon_of_cosine(n: int, target_cosine: float) -> float:
     """Return the ε at which Laplace noise leaves a unit vector this mean cosine with itself, in (0, 1).
 
-    A higher target means more utility and less privacy. The inverse of `expected_cosine`, to 1e-9.
+    A higher target means more utility and less privacy. Inverts `expected_cosine`, to 1e-9.
     """
     owner = "epsilon_of_cosine"
     count = check_count(n, owner=owner, param="n")
@@ -393,17 +381,15 @@ def epsilon_of_cosine(n: int, target_cosine: float) -> float:
 
 
 def epsilon_of_advantage(distances: Vector, *, n: int, target_advantage: float, quantile: float = 0.95) -> float:
-    """Return the ε of Laplace noise at which the best attacker's advantage over a pair is the target.
+    """Return the ε of Laplace noise in n dimensions at which the best attacker's advantage over a pair is the target.
 
-    The pair is at this quantile of the distances: that share of the pairs is protected at least as
-    well. A higher target or a lower quantile means a larger ε and less noise. A distance of 0 there needs no
-    noise and raises `CalibrationError`.
+    A higher target or a lower quantile means a larger ε and less noise. A distance of 0 at the quantile needs no noise
+    and raises `CalibrationError`.
 
     Args:
         distances: (N,) between the inputs of each pair, in the mechanism's norm.
-        n: dimension of the noise, ≥ 1.
         target_advantage: in (0, 1); the total variation at that distance.
-        quantile: in [0, 1]; 1 is the farthest pair.
+        quantile: in [0, 1], the share of pairs protected at least as well; 1 is the farthest pair.
     """
     owner = "epsilon_of_advantage"
     count = check_count(n, owner=owner, param="n")
@@ -420,8 +406,7 @@ def epsilon_of_advantage(distances: Vector, *, n: int, target_advantage: float, 
 def sigma_of_advantage(distances: Vector, *, target_advantage: float, quantile: float = 0.95) -> float:
     """Return the σ of Gaussian noise at which the best attacker's advantage over a pair is the target.
 
-    σ = ρ/(2Φ⁻¹((1 + target)/2)), ρ the distance at this quantile. See `epsilon_of_advantage` for
-    arguments and errors.
+    σ = ρ/(2Φ⁻¹((1 + target)/2)), ρ the distance at this quantile. See `epsilon_of_advantage` for arguments and errors.
     """
     owner = "sigma_of_advantage"
     target = _target(target_advantage, owner)

@@ -13,7 +13,7 @@ from vecveil.types import Matrix
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """A guarantee with its unit, metric and neighbouring relation; ``str`` gives it in plain words.
+    """A guarantee with its unit, metric and neighbouring relation; ``str`` states it in plain words.
 
     Attributes:
         kind: ``formal`` (proved), ``empirical`` (measured only) or ``obfuscation`` (neither).
@@ -107,7 +107,7 @@ class Guarantee:
         if self.kind == "obfuscation":
             return self
         formal = self.kind == "formal"
-        # Keyed releases of one item are equal: no system of equations from several of them.
+        # Keyed releases of one item are equal, so several of them give an attacker no equations.
         conditional_on = [
             sentence
             for sentence in self.conditional_on
@@ -147,7 +147,7 @@ class Guarantee:
 
 
 ANGLE = "angle in radians"
-"""Metric of the sphere: norms do not enter it, and no two inputs are more than π apart."""
+"""Metric of the sphere: it ignores norms, and no two inputs are more than π apart."""
 
 WEAK_EPSILON = 10.0
 """ε per unit of Euclidean distance above which the factor e^ε is no protection by itself."""
@@ -161,11 +161,7 @@ _NEVER = (
 
 
 def _conditions(fitted_on: str, step: float | None, *, repeated: str) -> tuple[str, ...]:
-    """Return the conditions of every formal guarantee.
-
-    ``step`` is the grid that releases are rounded to, or None for real arithmetic; ``repeated`` is the cost of
-    one more release of the same text.
-    """
+    """Return the conditions of a formal guarantee; ``step`` is the grid, ``repeated`` the cost of one more release."""
     precision = (
         "ε is proved for real numbers."
         if step is None
@@ -185,18 +181,14 @@ def _conditions(fitted_on: str, step: float | None, *, repeated: str) -> tuple[s
 
 
 def exponent_text(value: float) -> str:
-    """Return an exponent with its significant digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def euclidean_factors(covariance: Matrix, down: Matrix | None) -> tuple[float, float, int]:
-    """Return the largest and least norm of a Euclidean unit vector behind T, and the number of hidden directions.
+    """Return the largest and least norm of a Euclidean unit vector after T, and the number of hidden directions.
 
-    The norm is ‖v‖_Σ, or for a map with a kernel the quotient norm: the norm of T v in the pseudo-inverse of T Σ Tᵀ.
-
-    Args:
-        covariance: Σ, (n, n).
-        down: T as an (m, n) matrix of full row rank, or None for the identity.
+    The norm is ‖v‖_Σ, Σ = ``covariance``, or for a map T = ``down`` (m, n) of full row rank with a kernel the quotient
+    norm: the norm of T v in the pseudo-inverse of T Σ Tᵀ.
     """
     n = covariance.shape[0]
     if down is None or down.shape[0] == n:
@@ -219,16 +211,13 @@ def elliptical_laplace_guarantee(
 ) -> Guarantee:
     """Return the guarantee of y = T(x + z), z with density ∝ exp(−ε‖z‖_Σ).
 
-    x + z is ε·‖x − x'‖_Σ metric-LDP (SPARSE, Theorem 1), and any T keeps that. For a map with a
-    kernel, inputs that differ by v are at the quotient distance, the norm of T v in the pseudo-inverse
-    of T Σ Tᵀ: differences in ker T are hidden perfectly.
+    x + z is ε·‖x − x'‖_Σ metric-LDP (SPARSE, Theorem 1), and any T keeps that. A map with a kernel hides differences in
+    ker T; inputs are then at the quotient distance, see `euclidean_factors`.
 
     Args:
-        epsilon: ε > 0, per unit of the Mahalanobis norm.
         covariance: Σ, (n, n), trace n.
         down: T as an (m, n) matrix of full row rank, or None for the identity.
-        fitted_on: source of the fitted parameters, for the conditions; may be empty.
-        step: grid of releases, for the conditions.
+        fitted_on, step: source of the fitted parameters, and grid of releases, for the conditions.
     """
     n = covariance.shape[0]
     eigenvalues = np.linalg.eigvalsh(covariance)
@@ -312,8 +301,8 @@ def gaussian_guarantee(
 ) -> Guarantee:
     """Return the guarantee of y = T(x + z), z ~ N(0, σ²Σ): μ-Gaussian DP with μ = distance/σ.
 
-    ``local`` is the (ε, δ) that σ was calibrated to on the unit ball, or None. See
-    `elliptical_laplace_guarantee` for the other arguments.
+    ``local`` is the (ε, δ) that σ was calibrated to on the unit ball, or None. The other arguments are those of
+    `elliptical_laplace_guarantee`.
     """
     n = covariance.shape[0]
     largest, _, hidden = euclidean_factors(covariance, down)
@@ -359,10 +348,7 @@ def gaussian_guarantee(
 def purkayastha_guarantee(
     *, epsilon: float, dimension: int, down: Matrix | None = None, fitted_on: str = "", step: float | None = None
 ) -> Guarantee:
-    """Return the guarantee of the Purkayastha mechanism: ε per radian between the inputs.
-
-    No figure per unit of Euclidean distance exists: short vectors near each other can be an angle of π apart.
-    """
+    """Return the guarantee of the Purkayastha mechanism: ε per radian, without a figure per Euclidean distance."""
     hidden = 0 if down is None else dimension - down.shape[0]
     weak = epsilon > WEAK_EPSILON
     return Guarantee(
@@ -389,7 +375,7 @@ def purkayastha_guarantee(
 
 
 def obfuscation_guarantee(*, dimension: int, what: str, broken_by: str) -> Guarantee:
-    """Return the guarantee of a method without any: ``what`` it applies, and the attack it is ``broken_by``."""
+    """Return the record of a method without a guarantee: ``what`` it applies, and the attack that breaks it."""
     return Guarantee(
         kind="obfuscation",
         statement=f"none. The method applies {what}, which hides nothing from a determined attacker.",
@@ -401,10 +387,10 @@ def obfuscation_guarantee(*, dimension: int, what: str, broken_by: str) -> Guara
 
 
 def distortion_guarantee(*, dimension: int, radius: float, fitted_on: str = "", behind_map: bool = False) -> Guarantee:
-    """Return TextCrafter's theorem as a guarantee of distortion, which is none of privacy.
+    """Return TextCrafter's theorem, which bounds distortion and not privacy.
 
-    ``radius`` is r, the norm of every perturbation. With ``behind_map`` a linear map follows; norm and direction
-    then hold before it.
+    ``radius`` is r, the norm of every perturbation. With ``behind_map`` a linear map follows; norm and direction then
+    hold before it.
     """
     where = "Before the map that follows, each" if behind_map else "Each"
     candidates = "An attacker with candidate texts and the encoder " + (
@@ -442,8 +428,8 @@ def distortion_guarantee(*, dimension: int, radius: float, fitted_on: str = "", 
 def rewriting_guarantee(*, dimension: int, what: str, same: str, shows: tuple[str, ...]) -> Guarantee:
     """Return the guarantee of rewriting texts before they are encoded: nothing is proved.
 
-    ``what`` replaces the concept; mentions with the ``same`` property are rewritten alike; ``shows`` are
-    sentences on what the rewritten text still shows.
+    ``what`` replaces the concept; mentions with the ``same`` property are rewritten alike; ``shows`` are sentences on
+    what remains visible.
     """
     return Guarantee(
         kind="empirical",

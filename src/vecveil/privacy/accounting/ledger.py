@@ -1,14 +1,14 @@
 """A ledger of releases: count how often each item was released, and cap it.
 
-Repeated protection of one text averages its noise out, so the number of releases is part of the guarantee. A
+Averaging repeated releases of one text removes its noise, so the number of releases is part of the guarantee. A
 `Ledger` is an append-only file that counts them. It stores salted hashes in place of ids: HMAC-SHA256 under a random
-salt in the same file. A reader of the file can test guesses of ids; a reader of an export cannot. Several processes
-and threads may record at once; a crash keeps all earlier records.
+salt in the same file. A reader of the file can test guesses of ids; a reader of an export cannot. Several processes and
+threads may record at once; a crash keeps all earlier records.
 
 A connection to its SQLite file lives for one transaction. SQLite's locks belong to the process, and a child that
-inherits an open connection can break the parent's file; so all transactions of a process run under one lock, which a
-fork waits for. The rollback journal with ``synchronous = EXTRA`` makes a commit durable before it returns and leaves a
-single file.
+inherits an open connection can break the parent's file; so one lock serialises all transactions of a process, and a
+fork waits for it. The rollback journal with ``synchronous = EXTRA`` makes a commit durable before it returns and leaves
+a single file.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CAPS = "SELECT row, checksum, cap FROM caps ORDER BY row"
 _EVENTS = "SELECT row, checksum, item, protector, epsilon, release FROM events ORDER BY row"
 _COLUMNS = ("row", "item", "protector", "epsilon", "release", "checksum")
 
-# Aggregates in SQL: a ledger of millions of events never enters Python's memory.
+# Aggregate in SQL: a ledger may have millions of events.
 _HISTOGRAM = """
 SELECT releases, count(*) FROM (SELECT count(*) AS releases FROM events GROUP BY item)
 GROUP BY releases ORDER BY releases
@@ -68,8 +68,8 @@ class ProtectorReleases:
     Attributes:
         releases: number of releases; a repeatable one counts once.
         most_releases: largest number of releases of one item.
-        most_epsilon: largest sum of ε over one item's releases (basic composition), per unit of the
-            protector's metric; None if a release had no formal ε.
+        most_epsilon: largest sum of ε over one item's releases (basic composition), per unit of the protector's metric;
+            None if a release had no formal ε.
     """
 
     protector: str
@@ -81,13 +81,7 @@ class ProtectorReleases:
 
 @dataclass(frozen=True)
 class LedgerSummary:
-    """A ledger's totals, without any item.
-
-    Attributes:
-        most_releases: largest number of releases of one item.
-        cap: largest permitted number of releases of an item; None for no cap.
-        histogram: number of releases → number of items.
-    """
+    """A ledger's totals, without any item; ``histogram`` is number of releases → number of items."""
 
     items: int
     releases: int
@@ -97,7 +91,6 @@ class LedgerSummary:
     protectors: tuple[ProtectorReleases, ...]
 
     def to_record(self) -> dict[str, Any]:
-        """Return the summary as JSON-ready values."""
         return {
             **asdict(self),
             "histogram": {str(count): items for count, items in self.histogram.items()},
@@ -107,13 +100,9 @@ class LedgerSummary:
 
 @dataclass(frozen=True)
 class LedgerRepair:
-    """The outcome of `Ledger.repair`.
+    """The outcome of `Ledger.repair`: ``releases`` in the new ledger and its ``cap``, which may be an earlier one.
 
-    Attributes:
-        releases: releases in the new ledger.
-        lost: rows that were there and do not verify. Rows that left no trace are not among them.
-        cap: cap of the new ledger; it may be a former, smaller one.
-        cap_lost: a stored cap did not verify.
+    ``lost`` counts rows that do not verify, without rows that left no trace. ``cap_lost``: a stored cap did not verify.
     """
 
     releases: int
@@ -123,19 +112,19 @@ class LedgerRepair:
 
 
 class Ledger:
-    """Count releases per item in an append-only file and refuse releases beyond a cap.
+    """Counts releases per item in an append-only file and refuses releases beyond a cap.
 
-    Ids are str, int or bytes; ``"7"``, ``7`` and ``b"7"`` are three items. Checksums show accidents and
-    careless changes, not a deliberate rewriting of the file. A file that is no intact ledger raises `LedgerError`:
-    opening it checks every row, some seconds for a million.
+    Ids are str, int or bytes; ``"7"``, ``7`` and ``b"7"`` are three items. Checksums detect accidents and careless
+    changes, not a deliberate rewriting of the file. Opening checks every row, in some seconds per million, and raises
+    `LedgerError` for anything but an intact ledger.
 
-    No connection outlives a call, so a ledger may be used after a fork, by threads, and sent to
-    other processes. A process that records must not open the file by other means.
+    No connection outlives a call, so a ledger may be used after a fork, by threads, and sent to other processes. A
+    process that records must not open the file by other means.
 
     Args:
         path: created, readable by its owner only, if it does not exist.
-        cap: largest permitted number of releases of an item. A new ledger stores it; for an existing
-            one a smaller cap binds this object alone and a larger one raises.
+        cap: maximum number of releases of an item. A new ledger stores it; for an existing one a smaller cap binds this
+            object alone and a larger one raises.
         raise_cap: store a larger cap. Every further release of an item weakens its protection.
         create: False raises if the file does not exist.
     """
@@ -195,9 +184,8 @@ class Ledger:
             ids: one for each release; an id that occurs twice is released twice.
             protector: fingerprint of the protector.
             epsilon: ε of one release, per unit of the protector's metric; None without a formal guarantee.
-            releases: one tag for each id, which identifies *repeatable* (keyed) releases: the same item,
-                protector and tag again is the same output and costs nothing. None for fresh noise, which
-                always costs.
+            releases: one tag for each id, which identifies *repeatable* (keyed) releases: the same item, protector and
+                tag again is the same output and costs nothing. None for fresh noise, which always costs.
 
         Raises:
             LedgerCapError: items would exceed the cap; nothing was recorded.
@@ -249,8 +237,7 @@ class Ledger:
     def spent(self, item: str | int | bytes, *, protector: str | None = None) -> float:
         """Return the ε that an item has spent, in total or by one protector: the sum over its releases.
 
-        Each ε counts per unit of its protector's metric: a sum over protectors is a loss only if they
-        share the metric. Infinite if a release has no formal guarantee.
+        A sum over protectors is a loss only if they share the metric. Infinite if a release has no formal guarantee.
         """
         query = "SELECT epsilon FROM events WHERE item = ? AND ifnull(?, protector) = protector"
         key = _hashed_item(self._salt, item, "Ledger.spent", 0)
@@ -278,8 +265,8 @@ class Ledger:
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write one line per release to a .csv or .jsonl file, atomically.
 
-        The columns are the row's number, the item's hashed id, the protector's fingerprint, ε, the
-        hashed tag of a repeatable release, and the row's checksum; None is an empty field.
+        The columns are the row's number, the item's hashed id, the protector's fingerprint, ε, the hashed tag of a
+        repeatable release, and the row's checksum; None is an empty field.
         """
         target = expanded(path)
         if target.exists() and target.samefile(self._path):
@@ -309,7 +296,7 @@ class Ledger:
     def verify(self) -> None:
         """Check the file and the checksum of every row; raise `LedgerError` with the first bad row's number.
 
-        The checksums show changed, inserted and removed rows, but not rows cut off at the end.
+        The checksums detect changed, inserted and removed rows, but not rows cut off at the end.
         """
         with self._transaction() as opened:
             for noun, query, checksum in (("cap", _CAPS, cap_checksum), ("row", _EVENTS, event_checksum)):
@@ -366,7 +353,7 @@ class Ledger:
         with transaction(self._path, write=write) as opened:
             salts = [salt for (salt,) in opened.execute("SELECT salt FROM ledger")]
             query = "SELECT row, checksum FROM events WHERE row = ?"
-            # The salt identifies the ledger, the last row its age: a replaced or restored file forgets releases.
+            # The salt identifies the ledger, the last row its age: a replaced or restored file would forget releases.
             same = len(salts) == 1 and isinstance(salts[0], bytes) and self._salt in (b"", salts[0])
             if not same or (self._last[0] and opened.execute(query, self._last[:1]).fetchone() != self._last):
                 raise LedgerError(
@@ -408,7 +395,6 @@ def _hashed_tag(salt: bytes, tag: Any, owner: str, position: int) -> bytes | Non
 
 
 def _last_row(opened: sqlite3.Connection) -> tuple[int, bytes]:
-    """Return the number and checksum of the last event, (0, b"") for an empty ledger."""
     last = opened.execute("SELECT row, checksum FROM events ORDER BY row DESC LIMIT 1").fetchone()
     if last is None:
         return 0, b""
@@ -444,7 +430,7 @@ def _append_cap(opened: sqlite3.Connection, salt: bytes, cap: int) -> None:
 def _without_repetitions(
     opened: sqlite3.Connection, batch: Iterable[tuple[bytes, bytes | None]], protector: str
 ) -> list[tuple[bytes, bytes | None]]:
-    # A tag may repeat within one batch too: `met` contains those that the file does not yet.
+    # A tag may repeat within one batch: `met` contains tags that the file does not have yet.
     query = "SELECT 1 FROM events WHERE item = ? AND protector = ? AND release = ?"
     fresh: list[tuple[bytes, bytes | None]] = []
     met: set[tuple[bytes, bytes]] = set()
@@ -483,7 +469,7 @@ def _checked_rows(
 
 
 def _readable_rows(opened: sqlite3.Connection, query: str) -> tuple[list[tuple[Any, ...]], int]:
-    """Return the rows that can be read in their order, and how many between them cannot."""
+    """Return the rows that can be read, in order, and the number of unreadable rows between them."""
     rows: list[tuple[Any, ...]] = []
     behind: list[tuple[Any, ...]] = []
     try:
@@ -506,7 +492,6 @@ SALT_BYTES = 32
 def event_checksum(
     salt: bytes, row: int, item: bytes, protector: str, epsilon: float | None, release: bytes | None
 ) -> bytes:
-    """Return the SHA-256 of one event under the ledger's salt."""
     name = protector.encode("utf-8", "surrogatepass")
     # Lengths and presence bytes make the encoding unambiguous: no two events share one input.
     parts = (
@@ -521,7 +506,6 @@ def event_checksum(
 
 
 def cap_checksum(salt: bytes, row: int, cap: int) -> bytes:
-    """Return the SHA-256 of one cap; see `event_checksum`."""
     return hashlib.sha256(_first(salt) + struct.pack(">qq", row, cap)).digest()
 
 
@@ -533,7 +517,7 @@ APPLICATION = 0x7663766C
 """SQLite's application id, which marks the file as a ledger of vecveil: "vcvl"."""
 SCHEMA_VERSION = 1
 BUSY_SECONDS = 60.0
-"""Longest wait of a transaction for other processes' transactions."""
+"""Longest wait for other processes' transactions."""
 
 _SCHEMA = """
 CREATE TABLE ledger (salt BLOB NOT NULL CHECK (length(salt) = 32));
@@ -575,11 +559,11 @@ if hasattr(os, "register_at_fork"):
 def create_file(
     path: Path, *, cap: int | None, salt: bytes | None = None, events: Sequence[tuple[Any, ...]] = ()
 ) -> None:
-    """Make a ledger at ``path``, readable by its owner alone, unless a file exists.
+    """Create a ledger at ``path``, readable by its owner alone, unless a file exists.
 
-    A repaired ledger keeps its ``salt`` and its ``events`` (item, protector, ε, release), which get new numbers.
-    The file is written in the target's folder and linked to it: of several processes one makes the ledger, and
-    no reader sees half of it. An existing file stays: a ledger truncated to nothing must not begin anew.
+    A repaired ledger keeps its ``salt`` and its ``events`` (item, protector, ε, release), renumbered. The file is
+    written beside the target and linked to it: of several processes one makes the ledger, and no reader sees half of
+    it. An existing file stays: a ledger truncated to nothing must not start anew.
     """
     with _LOCK, _system_explained(path), _explained(path):
         if path.exists():
@@ -616,7 +600,7 @@ def insert_events(opened: sqlite3.Connection, salt: bytes, first: int, events: I
 
 @contextlib.contextmanager
 def _one_thread(path: Path) -> Iterator[None]:
-    # Each thread before this one may wait for another process: their waits must not add up.
+    # Earlier threads may each wait for another process: their waits must not add up.
     if not _LOCK.acquire(timeout=BUSY_SECONDS):
         raise _refusal(path, f"{_REASONS[sqlite3.SQLITE_BUSY]} Nothing was recorded.")
     try:
@@ -666,7 +650,7 @@ def _check_regular(path: Path) -> None:
             "releases.",
         )
     if not stat.S_ISREG(mode):
-        raise _refusal(path, "is a folder." if stat.S_ISDIR(mode) else "is no regular file.")
+        raise _refusal(path, "is a folder." if stat.S_ISDIR(mode) else "is not a regular file.")
 
 
 def _check_schema(opened: sqlite3.Connection, path: Path) -> None:
@@ -674,9 +658,7 @@ def _check_schema(opened: sqlite3.Connection, path: Path) -> None:
     (version,) = opened.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:
         raise _refusal(
-            path,
-            "is no ledger of vecveil, or one that was truncated to nothing. Name the ledger, or restore it from a "
-            "copy.",
+            path, "is not a ledger of vecveil, or was truncated to nothing. Pass the ledger, or restore it from a copy."
         )
     if version != SCHEMA_VERSION:
         raise _refusal(path, f"is a ledger of version {version}. Use the vecveil that made it.")
@@ -697,14 +679,14 @@ def _expected_schema() -> frozenset[tuple[str, ...]]:
 
 
 _REASONS = {
-    sqlite3.SQLITE_BUSY: f"is locked by other processes for {BUSY_SECONDS:.0f} s now. Try again; if it stays locked, a "
-    "process that uses it hangs.",
+    sqlite3.SQLITE_BUSY: f"has been locked by other processes for {BUSY_SECONDS:.0f} s. Try again; if it stays locked, "
+    "end the process that hangs.",
     sqlite3.SQLITE_READONLY: "is read-only. Change the permissions of file and folder, or use another ledger.",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened. Check the permissions of the file and of its folder.",
     sqlite3.SQLITE_FULL: "is on a full disk. Free some space.",
     sqlite3.SQLITE_IOERR: "gives an input/output error. Check that the disk has enough space, and a limit on the size "
     "of files.",
-    sqlite3.SQLITE_NOTADB: "is no ledger. Name the ledger.",
+    sqlite3.SQLITE_NOTADB: "is not a ledger. Pass the path of a ledger.",
 }
 _DAMAGED = "is damaged. Restore it from a copy."
 

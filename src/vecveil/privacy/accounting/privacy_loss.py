@@ -1,15 +1,14 @@
 """The privacy loss of one pair of inputs, with three equivalent views of it; Gaussian noise; several releases.
 
-P and Q are the distributions of the output for the two inputs, L = log(dP/dQ) under P their privacy
-loss. All pairs here are symmetric: a reflection of the space swaps the inputs and keeps the noise, so
-P and Q are interchangeable.
+P and Q are the distributions of the output for the two inputs, L = log(dP/dQ) under P their privacy loss. All pairs
+here are symmetric: a reflection of the space swaps the inputs and keeps the noise, so P and Q are interchangeable.
 
-- The privacy profile is δ(ε) = P(S) − e^ε Q(S) at the worst event S = E[(1 − e^(ε − L))₊]
-  (Balle & Wang 2018, Theorem 5); δ(0) is the total variation, the largest advantage of any attacker.
-- The trade-off function β(α) is the smallest type II error of a test whose type I error is at most α
-  (Dong, Roth & Su 2022, Definition 2.1).
-- μ of Gaussian differential privacy (ibid., Definition 2.6): the pair is at least as hard to tell
-  apart as N(0, 1) and N(μ, 1).
+- The privacy profile is δ(ε) = P(S) − e^ε Q(S) at the worst event S = E[(1 − e^(ε − L))₊] (Balle & Wang 2018, Theorem
+  5); δ(0) is the total variation, the largest advantage of any attacker.
+- The trade-off function β(α) is the smallest type II error of a test whose type I error is at most α (Dong, Roth & Su
+  2022, Definition 2.1).
+- μ of Gaussian differential privacy (ibid., Definition 2.6): the pair is at least as hard to distinguish as N(0, 1) and
+  N(μ, 1).
 """
 
 from __future__ import annotations
@@ -70,10 +69,7 @@ class PrivacyLoss(ABC):
         return _like(np.clip(value, 0.0, 1.0), epsilon)
 
     def epsilon(self, *, delta: float) -> float:
-        """Return the smallest ε ≥ 0 with δ(ε) ≤ delta: 0 if delta is at least the total variation.
-
-        Rounded up, by at most 1e-15 of the largest candidate, so the guarantee stays true.
-        """
+        """Return the smallest ε ≥ 0 with δ(ε) ≤ delta, rounded up by at most 1e-15 of the largest candidate."""
         target = check_probability(delta, owner=type(self).__name__, param="delta")
         # δ = 0 is pure DP: no search could find the point where a positive δ vanishes.
         if target == 0:
@@ -176,7 +172,7 @@ class GaussianPrivacyLoss(PrivacyLoss):
 
     @property
     def worst_case(self) -> float:
-        """Infinite: some outputs, however rare, give the input away (0 at distance 0)."""
+        """Infinite (0 at distance 0): some rare outputs reveal the input."""
         return math.inf if self._mu > 0 else 0.0
 
     @property
@@ -239,8 +235,8 @@ def largest_gaussian_epsilon(mu: float, delta: float) -> float:
 def analytic_gaussian_sigma(*, epsilon: float, delta: float, sensitivity: float) -> float:
     """Return the smallest σ for which N(0, σ²I) noise is (ε, δ)-DP (Balle & Wang 2018, Algorithm 1).
 
-    Exact, unlike the classical √(2 ln(1.25/δ))·Δ/ε, which is too small for ε > 1. Rounded up by a
-    relative error below 1e-12. The sensitivity Δ > 0 is the largest distance of two inputs.
+    Exact, unlike the classical √(2 ln(1.25/δ))·Δ/ε, which is too small for ε > 1; rounded up by a relative error below
+    1e-12. The sensitivity Δ > 0 is the largest distance of two inputs.
     """
     owner = "analytic_gaussian_sigma"
     eps = check_positive(epsilon, owner=owner, param="epsilon")
@@ -288,13 +284,13 @@ class ComposedPrivacyLoss(PrivacyLoss):
 
     Two bounds hold at once, and every result is the better of the two:
 
-    - basic: the worst-case losses ε_i add up, so the whole is pure ε-DP with ε = Σ ε_i; its profile is
-      δ(ε') = (e^ε − e^ε')/(1 + e^ε) (the trade-off function f_{ε,0} of Dong, Roth & Su 2022, Equation 5);
-    - Gaussian: each release is μ_i-GDP, so the whole is μ-GDP with μ = √(Σ μ_i²) (ibid., Corollary 3.3).
-      This is a proof and no central limit, because every μ_i is valid for its own loss.
+    - basic: the worst-case losses ε_i add up, so the whole is pure ε-DP with ε = Σ ε_i; its profile is δ(ε') = (e^ε −
+      e^ε')/(1 + e^ε) (the trade-off function f_{ε,0} of Dong, Roth & Su 2022, Equation 5);
+    - Gaussian: each release is μ_i-GDP, so the whole is μ-GDP with μ = √(Σ μ_i²) (ibid., Corollary 3.3). This is a
+      proof, not a central limit: every μ_i is valid for its own loss.
 
-    Neither is the exact joint loss, except the second for Gaussian noise alone. Both need independent noise
-    in each release and allow inputs that are chosen after seeing earlier outputs.
+    Neither is the exact joint loss, except the second for Gaussian noise alone. Both need independent noise in each
+    release and allow inputs that are chosen after seeing earlier outputs.
     """
 
     _PARAMETERS = ("releases",)
@@ -331,8 +327,8 @@ class ComposedPrivacyLoss(PrivacyLoss):
 def compose(losses: Iterable[PrivacyLoss], *, times: int = 1) -> ComposedPrivacyLoss:
     """Return a proved bound on the joint loss of all ``losses``, the whole list ``times`` times over.
 
-    Each loss is of one release of the same two inputs, with fresh noise. ``exact`` of the result is True for
-    Gaussian releases alone.
+    Each loss is of one release of the same two inputs, with fresh noise. ``exact`` of the result is True for Gaussian
+    releases alone.
     """
     owner = "compose"
     parts = list(losses)
@@ -391,16 +387,13 @@ _ROWS = 128  # integrals per block: bounds the memory
 def log_integral(log_integrand: Callable[[Array, Any], Array], limits: Array, *, levels: int = 12) -> Array:
     """Return log ∫₀^limit exp(log_integrand(t)) dt for many integrals; −∞ where it is zero.
 
-    In logarithms a tail of probability 1e-200 keeps its digits: it is as smooth as the bulk once it is summed at its
-    own scale. The support is located first: the mode, then the two points where the integrand is e⁻⁴⁵ of its peak.
-    Gauss–Legendre panels are graded towards the near end, where a second, much shorter scale can be.
+    Logarithms keep the digits of a tail of probability 1e-200. Gauss–Legendre panels cover the support, where the
+    integrand exceeds e⁻⁴⁵ of its peak, graded towards the near end, where a second, much shorter scale can be.
 
     Args:
-        log_integrand: takes t (k, m) and the indices (k,) of the integrals; returns (k, m). It must
-            rise to one mode and fall from there; −∞ is allowed at t = 0.
+        log_integrand: maps t (k, m) and the indices (k,) of the integrals to (k, m); rises to one mode, then falls.
         limits: (N,), > 0 and finite.
-        levels: number of halvings towards t = 0. Scales shorter than 2^-levels of the support are
-            not resolved.
+        levels: halvings towards t = 0; scales shorter than 2^-levels of the support are not resolved.
     """
     total = np.empty(limits.shape)
     for start in range(0, limits.size, _ROWS):
@@ -431,7 +424,7 @@ def _edges(start: Array, mode: Array, end: Array, levels: int) -> Array:
     half = np.where(apart, (mode - start) / 2, end - start)[:, None]
     left = np.where(apart, half[:, 0], 0.0)[:, None]
     right = np.where(apart, end - mode, 0.0)[:, None]
-    # Panels of length 0 stand where a part is absent, so that every row has the same number.
+    # Panels of length 0 fill absent parts, so that every row has the same number.
     first = start[:, None] + half * np.concatenate([[0.0], 0.5 ** np.arange(levels, -1, -1.0)])
     near, far = np.exp2(-np.arange(1.0, 8.0)), np.append(0.0, np.exp2(np.arange(-9.0, 1.0)))
     second = first[:, -1:] + left * (1 - near)

@@ -1,22 +1,22 @@
 """Privacy losses of distance-based noise: elliptical Laplace and Purkayastha.
 
-If the density of the output y is ∝ exp(−ε d(x, y)), then the privacy loss is L = ε(d(x', y) − d(x, y)),
-between −r and r with r = ε d(x, x'). With the sum and the difference of the two distances as coordinates
-(prolate spheroidal ones) the volume elements of Euclidean space and of the sphere are sums of products, so
-the loss has a density in closed form up to a constant:
+If the density of the output y is ∝ exp(−ε d(x, y)), then the privacy loss is L = ε(d(x', y) − d(x, y)), between −r and
+r with r = ε d(x, x'). With the sum and the difference of the two distances as coordinates (prolate spheroidal ones) the
+volume elements of Euclidean space and of the sphere are sums of products, so the loss has a density in closed form up
+to a constant:
 
     f(l) ∝ e^(l/2) w(l), w even.
 
-One integral over l remains. It is done in x with l = r tanh x, where the density is smooth on the whole
-line and the ends ±r are far away, so every tail is summed at its own scale.
+One integral over l remains. It is done in x with l = r tanh x, where the density is smooth on the whole line and every
+tail is summed at its own scale.
 
-μ of Gaussian DP follows from the total variation alone. Choose μ so that N(0, 1) and N(μ, 1) have the
-same total variation; theirs is w₀(l) ∝ exp(−l²/(2μ²)). The difference of the two privacy profiles is
-e^(ε/2) E(ε) with E'' = E/4 + w − w₀, and E(0) = E'(0) = 0 (equal total variation, equal mass). Suppose
-log w is concave in l². Then w − w₀ is negative, positive, negative on l ≥ 0. On the first stretch E and
-E' fall from 0; on the last, E = ∫ 2 sinh((l − ε)/2)(w − w₀) dl < 0; on the middle one E'' ≥ E/4 forbids
-a positive maximum. So E ≤ 0: the Gaussian pair is easier to tell apart at every ε. A constant w with
-atoms at ±r has the same signs. Where neither holds, the largest μ over a grid of tests is taken.
+μ of Gaussian DP follows from the total variation alone. Choose μ so that N(0, 1) and N(μ, 1) have the same total
+variation; theirs is w₀(l) ∝ exp(−l²/(2μ²)). The difference of the two privacy profiles is e^(ε/2) E(ε) with E'' = E/4 +
+w − w₀, and E(0) = E'(0) = 0 (equal total variation, equal mass). Suppose log w is concave in l². Then w − w₀ is
+negative, positive, negative on l ≥ 0. On the first stretch E and E' fall from 0; on the last, E = ∫ 2 sinh((l − ε)/2)(w
+− w₀) dl < 0; on the middle one E'' ≥ E/4 forbids a positive maximum. So E ≤ 0: the Gaussian pair is easier to
+distinguish at every ε. A constant w with atoms at ±r has the same signs. Where neither holds, the largest μ over a grid
+of tests is taken.
 """
 
 from __future__ import annotations
@@ -53,10 +53,7 @@ def log_symmetric_integral(reach: float, log_even: Callable[[Array], Array]) -> 
 
 
 def check_reach(epsilon: float, distance: float, *, owner: str, param: str) -> float:
-    """Return r = epsilon·distance; raise `InvalidInputError` if it overflows.
-
-    A loss below 1e-290 is rounded up to 1e-290, which keeps every guarantee true.
-    """
+    """Return r = epsilon·distance, at least 1e-290, which keeps guarantees true; raise if it overflows."""
     reach = epsilon * distance
     if not math.isfinite(reach):
         raise InvalidInputError(f"{owner}: epsilon times `{param}` overflows.", param=param)
@@ -164,8 +161,8 @@ class TwoCentreLoss(PrivacyLoss):
     def _trade_off(self, alpha: Array) -> Array:
         """Return β(α). The tests L < −l have errors α = P(L < −l), β = P(L < l), by symmetry.
 
-        The curve's tangent at that point has the slope −e^l, and a convex curve lies above it: the remaining
-        search error is settled to second order, and the result never exceeds the true β.
+        The curve's tangent at that point has the slope −e^l, and a convex curve lies above it: the search error is of
+        second order, and the result never exceeds the true β.
         """
         reach = self.worst_case
         if reach == 0:
@@ -226,30 +223,29 @@ def _furthest(reach: float) -> float:
 
 
 class LaplacePrivacyLoss(TwoCentreLoss):
-    """The exact privacy loss of noise with density ∝ exp(−ε‖z‖), for one pair of inputs.
+    """The exact privacy loss of noise with density ∝ exp(−ε‖z‖), for one pair of inputs. Immutable.
 
-    y = x + z, the density of z ∝ exp(−ε‖z‖) in n dimensions, two inputs at distance ρ: the loss is
-    L = ε(‖z + d‖ − ‖z‖), ‖d‖ = ρ. With ξ = (‖z + d‖ + ‖z‖)/ρ and η = (‖z + d‖ − ‖z‖)/ρ the volume element is
-    proportional to
+    In n dimensions, for inputs at distance ρ, L = ε(‖z + d‖ − ‖z‖), ‖d‖ = ρ. With ξ = (‖z + d‖ + ‖z‖)/ρ and η = (‖z +
+    d‖ − ‖z‖)/ρ the volume element is proportional to
 
         (ξ² − η²) [(ξ² − 1)(1 − η²)]^((n−3)/2) dξ dη,   ξ² − η² = (ξ² − 1) + (1 − η²),
 
-    and exp(−ε‖z‖) = exp(−a(ξ − η)), a = ερ/2. The integrals over ξ ≥ 1 are modified Bessel functions
-    (DLMF 10.32.8), so that with ν = n/2 − 1 the density of L = ερη is, up to a constant,
+    and exp(−ε‖z‖) = exp(−a(ξ − η)), a = ερ/2. The integrals over ξ ≥ 1 are modified Bessel functions (DLMF 10.32.8), so
+    that with ν = n/2 − 1 the density of L = ερη is, up to a constant,
 
         e^(aη) (1 − η²)^((n−3)/2) [κ + 1 − η²],   κ = (n − 1) K_{ν+1}(a) / (a K_ν(a)).
 
-    For n = 1 it is constant times e^(aη), with half of the mass at η = 1. Logarithms of 1 − η² and of
-    κ + 1 − η² are concave in η², so for n = 1 and n ≥ 3 μ-GDP follows from the total variation alone.
+    For n = 1 it is constant times e^(aη), with half of the mass at η = 1. Logarithms of 1 − η² and of κ + 1 − η² are
+    concave in η², so for n = 1 and n ≥ 3 μ-GDP follows from the total variation alone.
 
-    The loss depends only on n and on ερ. δ keeps 12 digits however small it is, for n ≤ 4096 and losses
-    below 1e6; beyond that its absolute error stays below 1e-9. Immutable.
+    δ keeps 12 digits however small it is, for n ≤ 4096 and losses below 1e6; beyond that its absolute error stays below
+    1e-9.
 
     Args:
         n: dimension of the noise, ≥ 1.
         epsilon: ε > 0, per unit of the mechanism's norm.
-        distance: ρ ≥ 0 in that norm (Mahalanobis distance of the noise shape). For a release T(x + z)
-            with a kernel, the quotient distance gives an upper bound (`exact` refers to x + z).
+        distance: ρ ≥ 0 in that norm (Mahalanobis distance of the noise shape). For a release T(x + z) with a kernel,
+            the quotient distance gives an upper bound (`exact` refers to x + z).
     """
 
     _PARAMETERS = ("n", "epsilon", "distance")
@@ -290,11 +286,7 @@ class LaplacePrivacyLoss(TwoCentreLoss):
 
 
 def _bessel_ratio(n: int, a: float) -> float:
-    """Return K_ν(a)/K_{ν+1}(a) for ν = n/2 − 1, n ≥ 2.
-
-    The upward recurrence is stable: K_{ν+1} = K_{ν−1} + (2ν/a) K_ν (DLMF 10.29.1), so the ratios
-    obey q_ν = a/(a q_{ν−1} + 2ν).
-    """
+    """Return K_ν(a)/K_{ν+1}(a) for ν = n/2 − 1, n ≥ 2, by the stable upward recurrence (DLMF 10.29.1)."""
     order = n / 2 - 1 - (n - 1) // 2  # 0 for an even n, −1/2 for an odd one
     if order < 0:
         ratio = 1.0  # K_{−1/2} = K_{1/2}
@@ -309,12 +301,12 @@ def _bessel_ratio(n: int, a: float) -> float:
 
 
 class PurkayasthaPrivacyLoss(TwoCentreLoss):
-    """The exact privacy loss of the density ∝ exp(−ε·angle) on the sphere, for one pair of inputs.
+    """The exact privacy loss of the density ∝ exp(−ε·angle) on the sphere, for one pair of inputs. Immutable.
 
     x, y on the unit sphere of n ≥ 2 dimensions, the density of y ∝ exp(−ε θ), θ = arccos(xᵀy), ε > 0 per radian; two
     inputs at the angle ψ in [0, π]: the loss is L = ε(θ' − θ). The uniform measure over the pair (θ, θ') is
-    proportional to sin θ sin θ' G^((n−4)/2) dθ dθ', G the Gram determinant of x, x', y. With u = (θ + θ')/2,
-    v = (θ' − θ)/2 and b = sin(ψ/2) both factors separate:
+    proportional to sin θ sin θ' G^((n−4)/2) dθ dθ', G the Gram determinant of x, x', y. With u = (θ + θ')/2, v = (θ' −
+    θ)/2 and b = sin(ψ/2) both factors separate:
 
         G = 4 (sin² u − b²)(b² − sin² v),   sin θ sin θ' = (sin² u − b²) + (b² − sin² v),
 
@@ -322,14 +314,14 @@ class PurkayasthaPrivacyLoss(TwoCentreLoss):
 
         e^(εv) g^((n−4)/2) [κ + g],   g = b² − sin² v = sin(ψ/2 − v) sin(ψ/2 + v),
 
-    κ the ratio of ∫ e^(−εu) (sin² u − b²)^p du for p = n/2 − 1 to that for p = n/2 − 2. With v' = u − π/2
-    these are integrals of the same form, of half width (π − ψ)/2. For n = 2 (a circle) the density is
-    e^(εv) times a constant, with atoms at ±εψ.
+    κ the ratio of ∫ e^(−εu) (sin² u − b²)^p du for p = n/2 − 1 to that for p = n/2 − 2. With v' = u − π/2 these are
+    integrals of the same form, of half width (π − ψ)/2. For n = 2 (a circle) the density is e^(εv) times a constant,
+    with atoms at ±εψ.
 
-    log g is concave in v²: by the product for the sine it is log(ψ²/4 − v²) plus a sum of log(c² − v²); and
-    κ + g = sin² H − sin² v for some H ≥ ψ/2. So for n = 2 and n ≥ 4 μ-GDP follows from the total variation.
+    log g is concave in v²: by the product for the sine it is log(ψ²/4 − v²) plus a sum of log(c² − v²); and κ + g =
+    sin² H − sin² v for some H ≥ ψ/2. So for n = 2 and n ≥ 4 μ-GDP follows from the total variation.
 
-    The absolute error of δ is below 1e-10. Immutable.
+    The absolute error of δ is below 1e-10.
     """
 
     _PARAMETERS = ("n", "epsilon", "angle")

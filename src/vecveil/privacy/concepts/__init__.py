@@ -1,7 +1,6 @@
 """Concepts: what to hide, the detectors that find it in texts, and the pairs D+ and D-.
 
-A :class:`Concept` is a name and one or several detectors. ``concept.find(texts)`` returns
-:class:`ConceptMatches`: spans, the texts with the concept removed, and token labels. Detectors
+A :class:`Concept` is a name and its detectors. ``concept.find(texts)`` returns :class:`ConceptMatches`. Detectors
 import their packages on construction.
 """
 

@@ -1,4 +1,4 @@
-"""`Concept`: the named set of detectors, or the spans or labels of the user's own, that define what to hide."""
+"""`Concept`: a name for what to hide, and the detectors, spans or labels that locate it."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Concept:
     """A name and the detectors that find what to hide.
 
     Attributes:
-        name: Printed in messages and reports; choose one that may be public.
-        detectors: Overlapping spans of several detectors are united.
+        name: Appears in messages and reports; choose one that may be public.
+        detectors: Overlapping spans of several detectors are merged.
         spans_column: Table column with spans, to be passed to ``with_columns``.
-        labels_column: Table column with one label a text.
+        labels_column: Table column with one label per text.
         labels: Label of each text, None for none; only for a concept given by labels.
     """
 
@@ -110,8 +110,8 @@ class Concept:
 
         Args:
             engine: ``"presidio"``, ``"spacy"`` or ``"huggingface"``.
-            model: For Presidio None (pattern recognisers alone), a spaCy pipeline or an
-                ``AnalyzerEngine``; for the others a loaded model, or its name or folder.
+            model: For Presidio None (pattern recognisers alone), a spaCy pipeline or an ``AnalyzerEngine``; for the
+                others a loaded model, or its name or folder.
             language, regions: For Presidio only; see :class:`PresidioDetector`.
         """
         owner = "Concept.from_entities"
@@ -130,20 +130,20 @@ class Concept:
 
     @classmethod
     def from_spans(cls, name: str, spans: Sequence[Any]) -> Concept:
-        """Return a concept of given spans, one list for each text; see :class:`AnnotatedSpans`."""
+        """Return a concept of given spans, one list per text; see :class:`AnnotatedSpans`."""
         return cls(name, (AnnotatedSpans(spans, owner="Concept.from_spans"),))
 
     @classmethod
     def from_labels(cls, name: str, labels: Sequence[str | int | None]) -> Concept:
-        """Return an abstract concept: one label for each text, None for texts without the concept.
+        """Return an abstract concept: one label per text, None for texts without the concept.
 
-        It has no spans, so there is no D-: `vecveil.fit` learns from the labels, as `vecveil.fit_labels` does.
+        It has no spans and so no D-: `vecveil.fit` learns from the labels, as `vecveil.fit_labels` does.
         """
         return cls(name, labels=checked_labels(labels, owner="Concept.from_labels"))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Concept:
-        """Return the concept of a YAML file; its keys: :mod:`vecveil.privacy.concepts.concept_file`."""
+        """Return the concept of a YAML file; :mod:`vecveil.privacy.concepts.concept_file` lists its keys."""
         owner = "Concept.from_file"
         settings = read_concept_file(path)
         detectors: list[Detector] = []
@@ -159,7 +159,7 @@ class Concept:
 
     @classmethod
     def combined(cls, name: str, concepts: Sequence[Concept]) -> Concept:
-        """Return the union of ``concepts``; spans of all of them count."""
+        """Return the union of ``concepts``, which detects the spans of all of them."""
         columns = {c.spans_column for c in concepts if c.spans_column is not None}
         labels = any(c.labels is not None or c.labels_column is not None for c in concepts)
         if labels or len(columns) > 1:
@@ -172,16 +172,15 @@ class Concept:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The table columns that `with_columns` must supply before the concept can be used."""
+        """Table columns that `with_columns` must supply before the concept can be used."""
         return tuple(c for c in (self.spans_column, self.labels_column) if c is not None)
 
     def with_columns(self, columns: Mapping[str, Sequence[Any]]) -> Concept:
-        """Return the concept with the values of its columns, one for each text.
+        """Return the concept with the values of its columns, one per text.
 
         Args:
-            columns: At least those in ``self.columns``; others are ignored. Spans are lists of
-                ``{start, end, label}`` or JSON strings of them; labels are strings or integers. None
-                marks a text without the concept.
+            columns: At least those in ``self.columns``; others are ignored. Spans are lists of ``{start, end, label}``
+                or JSON strings of them; labels are strings or integers. None marks a text without the concept.
         """
         for column in self.columns:
             if column not in columns:
@@ -233,7 +232,7 @@ class Concept:
         """Return the matches of the concept in ``texts``: spans, pairs D+ / D-, token labels.
 
         Raises:
-            ConceptError: fewer than ``min_texts`` texts contain the concept, or its removal leaves nothing of them.
+            ConceptError: fewer than ``min_texts`` texts contain the concept, or removing it leaves no other words.
         """
         owner = "Concept.find"
         checked = check_texts(texts, owner=owner)
@@ -276,10 +275,9 @@ class AnnotatedSpans:
     """Given spans, which belong to the texts by position.
 
     Args:
-        rows: For each text a list of :class:`Span` or of ``{"start", "end", "label"}`` (other keys are
-            ignored, ``label`` may be missing), the same as a JSON string, or None. Offsets count
-            characters.
-        column: The table column of the rows, for messages.
+        rows: For each text a list of :class:`Span` or of ``{"start", "end", "label"}`` (``label`` is optional), the
+            same as a JSON string, or None. Offsets count characters.
+        column: Table column of the rows, for messages.
     """
 
     positional = True  # must see all texts at once, in their order
@@ -297,7 +295,6 @@ class AnnotatedSpans:
         return f"AnnotatedSpans({len(self)} texts, {sum(map(len, self._rows))} spans)"
 
     def describe(self) -> dict[str, Any]:
-        """Return kind and counts."""
         counts = {"texts": len(self), "spans": sum(map(len, self._rows))}
         return {"kind": "spans", "column": self.column, **counts}
 
@@ -339,7 +336,7 @@ class AnnotatedSpans:
             raise self._wrong(f"a {type(item).__name__}, not a span {{start, end, label}}", i)
         if not isinstance(label, str):
             raise self._wrong(f"a label that is a {type(label).__name__}, not a string", i)
-        # The length of the text is unknown until `detect`; only order and type are checked here.
+        # Checks order and type only: the length of the text is unknown until `detect`.
         check_range(start, end, None, owner=self._owner, param="spans", row=i)
         return Span(int(start), int(end), label)
 
@@ -371,14 +368,11 @@ def checked_labels(labels: Sequence[Any], *, owner: str, param: str = "labels") 
     return tuple(None if value is None or value == "" else str(value) for value in values)
 
 
-LONGEST_TIME_LIMIT = 60.0  # seconds; a record from a file must not stall its user
+LONGEST_TIME_LIMIT = 60.0  # seconds; a record from a file must not stall the caller
 
 
 def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:
-    """Return the record of a concept of terms, patterns, and entity types whose model, if they need one, has a name.
-
-    Other detectors raise `ConceptError`: a file contains no code and no model.
-    """
+    """Return the record of a concept of terms, patterns and named models; raise `ConceptError` for others."""
     detectors = [_record(detector) for detector in concept.detectors]
     if concept.columns or concept.labels is not None or None in detectors:
         raise ConceptError(
@@ -390,7 +384,7 @@ def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:
 
 
 def concept_from_record(record: dict[str, Any]) -> Concept:
-    """Return the concept of a record; raise ValueError, LookupError or TypeError for a wrong one."""
+    """Return the concept of a record; raise ValueError, LookupError or TypeError for an invalid one."""
     return Concept(record["name"], tuple(_detector(item) for item in record["detectors"]))
 
 

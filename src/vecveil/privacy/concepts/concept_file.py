@@ -4,16 +4,16 @@
 
     name: drug                       # required
     terms: [ibuprofen, "vitamin D"]  # words and phrases
-    terms_file: drugs.txt            # more of them, one a line; path relative to this file, and in its folder
+    terms_file: drugs.txt            # more terms, one per line; in the folder of this file
     case_sensitive: false            # for terms
-    accent_sensitive: false          # for terms; if left out, as the encoder is
+    accent_sensitive: false          # for terms; defaults to the encoder's behaviour
     patterns: ['\\b\\d+ ?mg\\b']        # regular expressions
     entities: [EMAIL_ADDRESS]        # Presidio's types, or {engine, model, language, regions, types}
     spans_column: spans              # table column with [{start, end, label}, ...]
-    labels_column: topic             # table column with one label a text; stands alone
+    labels_column: topic             # table column with one label per text; excludes the other keys
 
-At least one key in addition to ``name`` is required; several combine. Anchors, aliases and merge keys are
-errors: nested, they grow exponentially.
+At least one key in addition to ``name`` is required. Anchors, aliases and merge keys are errors: nested, they grow
+exponentially.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _ENTITY_KEYS = ("engine", "model", "language", "regions", "types")
 def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the checked keys of the YAML file at ``path``, with the lines of ``terms_file`` in ``terms``.
 
-    ``entities`` is a mapping with ``types`` and the given options. Missing keys are absent. An unreadable file
-    raises `DataFileError` with the line, a wrong key or value `InvalidInputError`.
+    ``entities`` becomes a mapping with ``types`` and the given options. An unreadable file raises `DataFileError` with
+    the line, an invalid key or value `InvalidInputError`.
     """
     path = expanded(path)
     content = _content(path)
@@ -109,10 +109,7 @@ def _content(path: Path) -> dict[Any, Any]:
 
 
 def load_yaml(text: str, name: str, *, owner: str) -> Any:
-    """Return the content of YAML ``text``; anchors, aliases, merge keys and repeated keys are errors.
-
-    Wrong YAML raises `DataFileError` with the line.
-    """
+    """Return the content of YAML ``text``; raise `DataFileError` if it is invalid or has anchors or repeated keys."""
     with optional_import("Reading a YAML file", "yaml", "concepts"):
         import yaml
     # libyaml reads a list of 300,000 terms in a second; the loader written in Python takes a minute.
@@ -125,7 +122,7 @@ def load_yaml(text: str, name: str, *, owner: str) -> Any:
                 "quote texts that begin with & or *.",
                 param="path",
             )
-        # The node tree shows repeated keys, which construction would silently drop.
+        # Repeated keys are visible in the node tree only; construction drops them silently.
         loader = SafeLoader(text)
         try:
             node = loader.get_single_node()
@@ -147,12 +144,9 @@ def load_yaml(text: str, name: str, *, owner: str) -> Any:
 
 
 def read_text(path: Path, *, owner: str, most: int, param: str = "path", named_by: Path | None = None) -> str:
-    """Return the text of a regular file of at most ``most`` bytes, decoded by `decode_text`.
-
-    A device or a pipe may never end. ``named_by`` is the file that names this one and must lie in the same folder.
-    """
+    """Return the text of a regular file of at most ``most`` bytes, which must lie in the folder of ``named_by``."""
     try:
-        # A concept file from somebody else must not turn another file of this user into terms.
+        # A concept file from another person must not read this user's other files as terms.
         if named_by is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(named_by.parent)):
             raise InvalidInputError(
                 f"`{param}` lies outside the folder of {named_by.name}. Copy it there.",
@@ -179,10 +173,7 @@ def read_text(path: Path, *, owner: str, most: int, param: str = "path", named_b
 
 
 def _shared_line(yaml: Any, text: str, SafeLoader: Any) -> int | None:
-    """Return the line of the first anchor, alias or merge key; nothing is constructed.
-
-    Collections nested deeper than `DEEPEST` raise `RecursionError`.
-    """
+    """Return the line of the first anchor, alias or merge key; nesting beyond `DEEPEST` raises RecursionError."""
     depth = 0
     # Events come from the parser alone: no alias is expanded before it is seen.
     for event in yaml.parse(text, Loader=SafeLoader):
@@ -219,14 +210,14 @@ def _refuse_unknown(content: dict[Any, Any], known: tuple[str, ...], param: str)
         if key in known:
             continue
         close = difflib.get_close_matches(key, known, n=1) if isinstance(key, str) else []
-        # Only a likely typing error is quoted: any other key might be a sensitive term.
+        # The message quotes only a likely typing error: any other key might be a sensitive term.
         got = f"the unknown key {key!r}" if close else f"an unknown key at position {i}"
         hint = f"Did you mean {close[0]!r}?" if close else "Terms belong in a list under terms."
         raise InvalidInputError(f"The concept file has {got}. {hint} Known keys: {', '.join(known)}.", param=param)
 
 
 def _typed(content: dict[Any, Any], key: str, kind: type, constraint: str) -> Any:
-    """Return the value of ``key``, None if it is missing; raise for a different type or an empty value."""
+    """Return the value of ``key``, or None if it is missing; raise for another type or an empty value."""
     if key not in content:
         return None
     value = content[key]

@@ -1,8 +1,7 @@
-"""Entity types, found by Presidio, spaCy or a Hugging Face model; nothing is downloaded.
+"""Detect entity types with Presidio, spaCy or a Hugging Face model, without downloads.
 
-Presidio's pattern recognisers (e-mail, phone, credit card, IBAN, ...) need no model; they get a
-blank spaCy engine. Names of people and places need a model: an installed spaCy pipeline, a token
-classifier, or the user's ``AnalyzerEngine``.
+Presidio's pattern recognisers (e-mail, phone, credit card, IBAN, ...) need no model. Names of people and places need
+one: an installed spaCy pipeline, a token classifier, or the caller's ``AnalyzerEngine``.
 """
 
 from __future__ import annotations
@@ -23,11 +22,7 @@ from vecveil.validation import check_count, check_probability, check_sequence
 
 
 class EntityDetector:
-    """Base class of entity detectors: checked types and the detector's description.
-
-    Attributes:
-        named: True if the description names the model, so that a file can name it too.
-    """
+    """Base class of entity detectors; ``named`` is True if a file can name the detector's model."""
 
     engine: ClassVar[str]
 
@@ -68,14 +63,14 @@ class PresidioDetector(EntityDetector):
 
     Args:
         entities: Presidio's entity types, for example ``["EMAIL_ADDRESS", "PHONE_NUMBER"]``.
-        model: None for the pattern recognisers alone; the name or folder of an installed spaCy
-            pipeline, which adds PERSON, LOCATION and others; or an ``AnalyzerEngine``.
+        model: None for the pattern recognisers alone; the name or folder of an installed spaCy pipeline, which adds
+            PERSON, LOCATION and others; or an ``AnalyzerEngine``.
         language: Two-letter code that the engine supports.
         regions: Two-letter codes of the countries whose phone numbers are found without a country code, for example
-            ``["CH", "AT"]``; None takes Presidio's (US, GB, DE, FR, IL, IN, CA, BR). An ``AnalyzerEngine`` has its own.
-        min_score: Matches with a lower score are dropped. Presidio gives bare number patterns (bank
-            accounts, driving licences) scores near 0.01 unless a word next to them supports them; 0
-            keeps everything, 0.35 drops the unsupported.
+            ``["CH", "AT"]``; None takes Presidio's (US, GB, DE, FR, IL, IN, CA, BR). Not valid with an
+            ``AnalyzerEngine``.
+        min_score: Drops matches with a lower score. Presidio scores bare number patterns (bank accounts, driving
+            licences) near 0.01 unless a nearby word supports them; 0 keeps everything, 0.35 drops the unsupported.
     """
 
     engine = "presidio"
@@ -93,7 +88,7 @@ class PresidioDetector(EntityDetector):
         super().__init__(entities, model=model, owner=owner)
         self.min_score = check_probability(min_score, owner=owner, param="min_score")
         self.language = language
-        # An engine object is described by its type: its settings may contain paths.
+        # Describe an engine object by its type: its settings may contain paths.
         self._model = None if model is None else str(model) if self.named else type(model).__name__
         with optional_import("Finding entities with Presidio", "presidio_analyzer", "presidio"):
             import presidio_analyzer
@@ -121,12 +116,10 @@ class PresidioDetector(EntityDetector):
         self._check_known(known)
 
     def describe(self) -> dict[str, Any]:
-        """Return kind, engine, model, entity types, language, lowest score and regions, if given."""
         described = super().describe() | {"language": self.language, "min_score": self.min_score}
         return described | ({} if self.regions is None else {"regions": list(self.regions)})
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
-        """Return the entities of each text, labelled with their types."""
         pipelines = getattr(self._engine.nlp_engine, "nlp", None) or {}
         _check_lengths(texts, getattr(pipelines.get(self.language), "max_length", None))
         return [
@@ -187,7 +180,7 @@ def _engine(model: str | None, language: str, regions: tuple[str, ...] | None, o
     from presidio_analyzer.predefined_recognizers import EmailRecognizer, PhoneRecognizer, SpacyRecognizer
 
     class BlankEngine(SpacyNlpEngine):
-        """Tokeniser only; lower-case words replace lemmas, so that context words still count."""
+        """Tokeniser only; lower-case words replace lemmas, so that context words still raise scores."""
 
         def __init__(self) -> None:
             super().__init__(models=[{"lang_code": language, "model_name": "blank"}])
@@ -266,9 +259,9 @@ class SpacyDetector(EntityDetector):
     """Finds ``doc.ents`` of a spaCy pipeline.
 
     Args:
-        entities: The labels to keep, for example ``["PERSON", "ORG"]``.
+        entities: Labels to keep, for example ``["PERSON", "ORG"]``.
         model: A loaded ``Language``, or the name or folder of an installed pipeline.
-        batch_size: Texts in one batch; more needs more memory.
+        batch_size: Texts per batch; larger batches need more memory.
     """
 
     engine = "spacy"
@@ -289,7 +282,7 @@ class SpacyDetector(EntityDetector):
                 self._pipeline = spacy.load(model)
             except (OSError, ValueError):
                 raise InvalidInputError(
-                    f"{self._model!r} is no installed spaCy pipeline and no folder of one. Install one with: "
+                    f"{self._model!r} is not an installed spaCy pipeline or the folder of one. Install one with: "
                     "python -m spacy download en_core_web_sm",
                     param="model",
                 ) from None
@@ -311,7 +304,6 @@ class SpacyDetector(EntityDetector):
             self._check_known(known)
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
-        """Return the entities of each text, labelled with their types."""
         _check_lengths(texts, self._pipeline.max_length)
         types = set(self.entities)
         docs = self._pipeline.pipe(map(without_surrogates, texts), batch_size=self.batch_size)
@@ -319,13 +311,10 @@ class SpacyDetector(EntityDetector):
 
 
 class NamedModelDetector:
-    """Detector of a protector file that names its model, which is loaded with the first text.
+    """Detector of a protector file that names its model and loads it with the first text.
 
-    Opening a file loads no model. Loading one runs no code of the file: a spaCy pipeline is a folder or a package that
-    is installed as one, and a Hugging Face model is loaded without remote code.
-
-    Args:
-        record: description of the detector, as `EntityDetector.describe` returns it.
+    Opening a file loads no model, and loading a model runs no code of the file: a spaCy pipeline must be a folder or an
+    installed package, and Hugging Face models load without remote code.
     """
 
     def __init__(self, record: Mapping[str, Any]) -> None:
@@ -341,7 +330,6 @@ class NamedModelDetector:
         return f"NamedModelDetector(model={self._options['model']!r})"
 
     def describe(self) -> dict[str, Any]:
-        """Return the record."""
         return self._record
 
     @functools.cached_property
@@ -356,7 +344,6 @@ class NamedModelDetector:
         return detector
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
-        """Return the entities of each text."""
         return self._loaded.detect(texts)
 
 
@@ -364,17 +351,17 @@ _PREFIX = re.compile(r"^[BIESLU]-")  # the tag schemes IOB, BIO, BILUO and IOBES
 
 
 class HuggingFaceDetector(EntityDetector):
-    """Finds entities with a token-classification model; tags are joined to character spans.
+    """Finds entities with a token-classification model and joins its tags to character spans.
 
-    Texts longer than the model's window are read in overlapping windows. A span that begins or ends
-    inside a word grows to the whole word, so that no piece of it remains.
+    Texts longer than the model's window are read in overlapping windows. A span that begins or ends inside a word grows
+    to the whole word.
 
     Args:
-        entities: The labels to keep, without ``B-`` and ``I-``, for example ``["PER", "ORG"]``.
-        model: The folder of a model with its tokenizer, the name of one in the local hub cache, or a loaded
-            pipeline. Folders and names need weights as safetensors.
-        batch_size: Windows in one batch.
-        min_score: Matches with a lower mean probability are dropped; 0 keeps everything.
+        entities: Labels to keep, without ``B-`` and ``I-``, for example ``["PER", "ORG"]``.
+        model: The folder of a model with its tokenizer, the name of one in the local hub cache, or a loaded pipeline.
+            Folders and names need weights as safetensors.
+        batch_size: Windows per batch.
+        min_score: Drops matches with a lower mean probability; 0 keeps everything.
     """
 
     engine = "huggingface"
@@ -400,7 +387,7 @@ class HuggingFaceDetector(EntityDetector):
         elif isinstance(model, str | Path):
             self._model = str(model)
             try:
-                # The name may come from a file of somebody else: no download, no pickled weights, no remote code.
+                # The name may come from an untrusted file: no download, no pickled weights, no remote code.
                 folder = _local_folder(self._model)
                 local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
                 weights = transformers.AutoModelForTokenClassification.from_pretrained(
@@ -410,8 +397,8 @@ class HuggingFaceDetector(EntityDetector):
                 self._pipeline = transformers.pipeline("token-classification", model=weights, tokenizer=words)
             except (OSError, ValueError, KeyError) as error:
                 raise InvalidInputError(
-                    f"{self._model!r} is no token-classification model on this machine with a tokenizer and "
-                    "safetensors. Give the folder of a saved model, or download it with `hf download NAME`.",
+                    f"{self._model!r} is not a local token-classification model with a tokenizer and safetensors. "
+                    "Pass the folder of a saved model, or download it with `hf download NAME`.",
                     param="model",
                 ) from error
         else:
@@ -435,11 +422,9 @@ class HuggingFaceDetector(EntityDetector):
         self._window = limit if 8 <= limit <= positions else max(positions - 2, 8)
 
     def describe(self) -> dict[str, Any]:
-        """Return kind, engine, model, entity types and lowest score."""
         return super().describe() | {"min_score": self.min_score}
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
-        """Return the entities of each text, labelled with their types."""
         result: list[list[Span]] = [[] for _ in texts]
         rows = [row for row, text in enumerate(texts) if text.strip()]
         if not rows:
@@ -474,7 +459,7 @@ class HuggingFaceDetector(EntityDetector):
 
 
 def _local_folder(model: str) -> str:
-    """Return the folder of a model: the folder itself, or its folder in the local hub cache."""
+    """Return the folder of a model: ``model`` itself, or its folder in the local hub cache."""
     if Path(model).is_dir():
         return model
     from huggingface_hub import try_to_load_from_cache

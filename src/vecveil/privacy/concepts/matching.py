@@ -1,4 +1,4 @@
-"""Match texts: the terms of a list, words, and the spans that detectors return."""
+"""Match texts: terms of a list, words, and the spans that detectors return."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _BY_SCRIPT = re.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
 
 
 def free_space(terms: Iterable[str]) -> re.Pattern[str] | None:
-    """Return the pattern of a space in a folded text next to a sign of ``terms`` that is a token by itself.
+    """Return the pattern of a space in a folded text beside a sign of ``terms`` that is a token by itself.
 
-    Tokenizers give "St.John's" and "St. John 's" the same tokens, so such spaces separate nothing. None if no term
-    has such a sign: punctuation, or a character of a script without spaces.
+    Such a space separates nothing: tokenizers give "St.John's" and "St. John 's" the same tokens. A sign is punctuation
+    or a character of a script without spaces; None if no term has one.
     """
     signs = {char for term in terms for char in term if _is_sign(char)}
     if not signs:
@@ -56,10 +56,9 @@ def _is_sign(char: str) -> bool:
 
 
 def is_boundary(folded: str, position: int) -> bool:
-    """Return whether a word may begin or end before ``folded[position]``.
+    """Return whether a word may begin or end before ``folded[position]``: unless both neighbours belong to words.
 
-    True unless both neighbours belong to words. A combining mark belongs to its base letter; in
-    scripts without spaces every character is a word.
+    A combining mark belongs to its base letter; in scripts without spaces every character is a word.
     """
     if position <= 0 or position >= len(folded):
         return True
@@ -93,23 +92,17 @@ def whole_characters(text: str, start: int, end: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=65536)
 def words(term: str) -> tuple[str, ...]:
-    """Return the words of a canonical ``term``: letters, digits, marks and inner apostrophes.
-
-    Words without a letter or digit are dropped.
-    """
+    """Return the words of a canonical ``term``: letters, digits, marks and inner apostrophes."""
     kept = [char if char.isalnum() or char == "'" or is_mark(char) else " " for char in term]
     pieces = (word.strip("'") for word in "".join(kept).split())
     return tuple(word for word in pieces if any(char.isalnum() for char in word))
 
 
 class WordSplitter:
-    """Splits canonical texts into words, and finds known words inside scripts that are written without spaces.
+    """Splits canonical texts into words, and finds ``known`` words inside scripts that are written without spaces.
 
-    Between known words, such a script gives the overlapping pairs of its characters. A word that differs from a known
-    one by accents alone, or by a part behind or before an apostrophe ("aspirin's"), counts as the known one.
-
-    Args:
-        known: canonical words.
+    Between known words, such a script yields the overlapping pairs of its characters. A word that differs from a known
+    one only by accents, or by a part before or behind an apostrophe ("aspirin's"), counts as the known one.
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
@@ -118,7 +111,6 @@ class WordSplitter:
         self._sizes = sorted({len(word) for word in self._known if SPACELESS.search(word)}, reverse=True)
 
     def __call__(self, text: str) -> list[str]:
-        """Return the words of ``text``, in its order."""
         result: list[str] = []
         for word in words(text):
             if word in self._known:
@@ -161,8 +153,7 @@ class Span:
         start: Offset of the first character.
         end: Offset behind the last character.
         label: Class of the match, for example ``"term"`` or ``"PERSON"``.
-        term: The match in canonical form (``canonical``); it is text, so the
-            repr omits it.
+        term: The match in canonical form (``canonical``); it is text, so the repr omits it.
     """
 
     start: int
@@ -175,10 +166,10 @@ class Span:
 class Detector(Protocol):
     """Protocol of detectors: one list of spans per text, in the order of the texts.
 
-    A text with typographic spaces, line breaks, invisible characters and the like is given to a detector again in the
-    form `plain`, and once more on one line. Optional attributes that are True change this:
-    ``lines`` leaves out the form on one line, and ``folds`` both. ``positional`` is for spans that belong to texts by
-    position: ``detect`` gets all texts at once, as written.
+    A text with typographic spaces, line breaks or invisible characters is passed to a detector again in its `plain`
+    form, and a third time on one line. Optional attributes change this when True: ``lines`` omits the form on one line,
+    and ``folds`` both. ``positional`` is for spans that belong to texts by position: ``detect`` gets all texts at once,
+    as written.
     """
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
@@ -187,10 +178,10 @@ class Detector(Protocol):
 
 
 def merge_spans(text: str, spans: Iterable[Span]) -> list[Span]:
-    """Return ``spans`` sorted, with overlapping ones united; every result has its ``term``.
+    """Return ``spans`` sorted, with overlapping ones merged; every result has its ``term``.
 
-    A span grows over the marks and invisible characters of its first and last character. A union takes the label of
-    its longest part (the first of equals).
+    A span grows over the marks and invisible characters of its first and last character. A merged span takes the label
+    of its longest part (the first of equals).
     """
     spans = [_whole(text, span) for span in spans]
     # The common case: one match with its term already folded by its detector.
@@ -204,7 +195,7 @@ def merge_spans(text: str, spans: Iterable[Span]) -> list[Span]:
         # Spans that only touch stay apart: two adjacent terms are two mentions.
         if merged and span.start < merged[-1].end:
             last = merged[-1]
-            # The longest part names the union; the earlier one wins a tie.
+            # The longest part labels the merged span; the earlier one wins a tie.
             label = span.label if length > longest else last.label
             longest = max(longest, length)
             if span.end > last.end:
@@ -223,7 +214,7 @@ def _whole(text: str, span: Span) -> Span:
 
 
 def checked_spans(rows: Any, texts: Sequence[str], *, owner: str) -> list[list[Span]]:
-    """Return a detector's result after checking it: a list for each text, every span inside its text."""
+    """Return a detector's result after checking that it has a list per text and every span lies inside its text."""
     if not isinstance(rows, list) or len(rows) != len(texts):
         size = f"{len(rows)} lists" if isinstance(rows, list) else type(rows).__name__
         raise InvalidInputError(
@@ -268,9 +259,8 @@ _OPENING = frozenset("([{“«（「『【")
 def remove(text: str, spans: Iterable[Span]) -> str:
     """Return ``text`` without its sorted, disjoint spans, tidied at the seams.
 
-    Where a span stood, one space (or line break, if there was one) remains of the whitespace on
-    both sides; none before closing punctuation that followed the span, none behind a bracket that
-    opened before it. Whitespace elsewhere stays, except at the ends of the text.
+    Of the whitespace on both sides of a span, one space remains (or a line break, if there was one); none before
+    closing punctuation or behind an opening bracket. Other whitespace stays, except at the ends of the text.
     """
     kept: list[str] = []
     position = 0
@@ -305,7 +295,7 @@ def _one(whitespace: str) -> str:
 
 
 def redact(text: str, spans: Iterable[Span]) -> str:
-    """Return ``text`` with every character of its sorted, disjoint spans replaced by ``*``; the length stays."""
+    """Return ``text`` with every character of its sorted, disjoint spans replaced by ``*``."""
     return replace(text, spans, lambda span: "*" * (span.end - span.start))
 
 
@@ -325,7 +315,7 @@ _CHUNK = 512  # texts per update of the progress bar
 def detect_all(
     name: str, detectors: Sequence[Detector], texts: Sequence[str], show_progress: bool | None
 ) -> list[list[Span]]:
-    """Return the spans of each text, sorted, overlapping ones united; ``name`` labels the progress bar."""
+    """Return the spans of each text, sorted and merged; ``name`` labels the progress bar."""
     rows: list[list[Span]] = [[] for _ in texts]
     # Given spans belong to texts by position, so their detector must see all texts at once.
     whole = [d for d in detectors if getattr(d, "positional", False)]
@@ -341,7 +331,7 @@ def detect_all(
 
 
 def removed_again(detectors: Sequence[Detector], rests: list[str]) -> list[str]:
-    """Return ``rests`` without the new matches that the first removal joined together."""
+    """Return ``rests`` without the new matches that the first removal joined."""
     # Given spans cannot match again: they belong to the original text.
     repeatable = tuple(d for d in detectors if getattr(d, "rescans", False))
     todo = list(range(len(rests))) if repeatable else []
@@ -374,7 +364,7 @@ def _add(rows: list[list[Span]], detector: Detector, texts: Sequence[str], start
 
 
 def _placed(text: str, spans: list[Span], known: list[Span]) -> list[Span]:
-    """Return the spans of a folded text in ``text``, without those that only lengthen a known one over its line."""
+    """Map spans of a folded text to ``text``; drop those that only extend a known one beyond its line."""
     if not spans:
         return []
     origin = plain_offsets(text)
@@ -396,12 +386,10 @@ class TermDetector:
     """Finds terms as whole words, in every spelling that gives an encoder the same tokens.
 
     Upper and lower case are equal unless ``case_sensitive``, letters with and without accents unless
-    ``accent_sensitive``. Always equal are composed and decomposed characters, full-width and plain letters, any run
-    of whitespace and one space, a space next to punctuation and none ("St. John 's", "St.John's"), and typographic and
-    plain apostrophes and hyphens; invisible characters count for nothing. A match begins and ends at word boundaries
-    (``is_boundary``): ``art`` is not found in ``party``, but in ``art's``, ``art-house`` and ``smart_art``; ``c++``
-    is found in ``C++.``. Of nested matches the longest counts; a longer candidate that is not a whole word hides
-    nothing.
+    ``accent_sensitive``. Always equal are composed and decomposed characters, full-width and plain letters, any run of
+    whitespace and one space, a space next to punctuation and none ("St. John 's", "St.John's"), and typographic and
+    plain apostrophes and hyphens. Invisible characters are ignored. ``art`` matches in ``art's``, ``art-house`` and
+    ``smart_art``, not in ``party``. Of nested matches the longest whole word counts.
 
     Args:
         terms: At least one term; duplicates count once.
@@ -443,7 +431,7 @@ class TermDetector:
                 raise InvalidInputError(f"The term at position {i} has no letter, digit or symbol.", param="terms")
             written.append((key, without_surrogates(term)))
         self._free_space = free_space(key for key, _ in written)
-        # Two spellings of one term are one pattern; spans report the first spelling.
+        # Equal spellings of a term share one pattern; spans report the first spelling.
         folded: dict[str, str] = {}
         for key, term in written:
             key = self._free_space.sub("", key) if self._free_space else key
@@ -461,11 +449,10 @@ class TermDetector:
         return f"TermDetector({len(self)} terms, case_sensitive={self.case_sensitive})"
 
     def describe(self) -> dict[str, Any]:
-        """Return kind and counts, without any term."""
         return {"kind": "terms", "terms": len(self), "case_sensitive": self.case_sensitive}
 
     def keeping_accents(self) -> TermDetector:
-        """Return the detector for an encoder that keeps accents; a given ``accent_sensitive`` stays."""
+        """Return the detector for an encoder that keeps accents; an explicit ``accent_sensitive`` stays."""
         if self.accent_sensitive is not None:
             return self
         return TermDetector(self.terms, case_sensitive=self.case_sensitive, accent_sensitive=True, label=self.label)
@@ -482,7 +469,7 @@ class TermDetector:
 
     def _spans(self, text: str) -> list[Span]:
         matches = self._matches(text)
-        # A page break inside a word hides it from people who read pages alone.
+        # A page break may split a word.
         if (joined := without_page_breaks(text)) is not None:
             whole, origin = joined
             matches += [(origin[start], -origin[-end - 1] - 1, term) for start, end, term in self._matches(whole)]
@@ -536,7 +523,7 @@ def _in_text(text: str, origin: Sequence[int], match: tuple[int, int, int]) -> t
 
 
 def _whole_words(matcher: Any, folded: str) -> list[tuple[int, int, int]]:
-    """Return start, negative end and number of each pattern that stands in ``folded`` as whole words."""
+    """Return start, negative end and number of each pattern that occurs in ``folded`` as whole words."""
     candidates = matcher.find_matches_as_indexes(folded, overlapping=True)
     if not candidates:
         return []
@@ -560,7 +547,7 @@ def _matcher(patterns: list[str]) -> Any:
         import ahocorasick_rs
     return ahocorasick_rs.AhoCorasick(
         patterns,
-        # Leftmost-longest matching would drop a term inside a longer one that is no whole word.
+        # Leftmost-longest matching would drop a term inside a longer one that is not a whole word.
         matchkind=ahocorasick_rs.MatchKind.Standard,
         store_patterns=False,
         implementation=ahocorasick_rs.Implementation.ContiguousNFA,

@@ -1,12 +1,11 @@
-"""Matches of a concept in given texts: spans, pairs D+ and D-, token labels, windows, and marks of the texts' words.
+"""Matches of a concept in given texts: spans, pairs D+ and D-, token labels, windows, and word marks.
 
-An encoder reads a long text only in part: its matches are cut to the encoder's window, or the text is split into
-windows.
+Encoders truncate long texts: matches are cut to the encoder's window, or the text is split into windows.
 
-A list is never complete, and annotated spans leave most mentions of a word unmarked. So a fit marks the listed words
-wherever they stand, and every other frequent word with a weight: the probability that it belongs to the concept,
-judged by its own embedding. Words near the concept are erased with the listed ones, though less.
-Where a script has no spaces, the listed words are found inside its runs, and pairs of characters are the other words.
+Lists are never complete, and annotated spans miss most mentions of a word. So a fit marks the listed words wherever
+they occur, and every other frequent word with a weight: the probability, judged by the word's embedding, that it
+belongs to the concept. In scripts without spaces, listed words are found inside runs, and pairs of characters are the
+other words.
 """
 
 from __future__ import annotations
@@ -28,17 +27,14 @@ from vecveil.texts.folding import canonical
 from vecveil.validation import check_count
 
 LEAST_TEXTS = 20
-"""Fewest texts with the concept that a fit learns from."""
+"""Minimum number of texts with the concept for a fit."""
 
 Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenVocabulary:
-    """The words whose leakage is measured; column ``j`` of token labels belongs to ``tokens[j]``.
-
-    The tokens are text of the concept: the repr shows only their number.
-    """
+    """Words whose leakage is measured, in the order of token labels; the repr shows only their number."""
 
     tokens: tuple[str, ...]
     _columns: dict[str, int] = field(init=False, repr=False, compare=False)
@@ -68,7 +64,7 @@ class TokenVocabulary:
 
     @classmethod
     def most_frequent(cls, tokens: Iterable[Iterable[str]], least: int) -> Self:
-        """Return the tokens that occur in at least ``least`` texts, most frequent first."""
+        """Return the tokens in at least ``least`` texts, most frequent first."""
         counts = Counter(token for row in tokens for token in row)
         frequent = (token for token, count in counts.items() if count >= least)
         # ties in alphabetical order, for determinism
@@ -96,12 +92,10 @@ class ConceptMatches:
     Every text is in exactly one of ``with_concept``, ``without_concept`` and ``emptied``.
 
     Attributes:
-        name: Name of the concept.
-        texts: D+ where they contain the concept.
-        spans: Spans of each text, sorted and not overlapping; empty for a concept given by labels.
+        spans: Spans of each text, sorted and disjoint; empty for a concept given by labels.
         with_concept: Indices of the texts that contain the concept and other words: the pairs.
         without_concept: Indices of the texts without a match.
-        emptied: Indices of the texts of which removal leaves no letter or digit; they make no pair.
+        emptied: Indices of the texts in which removal leaves no letter or digit; they make no pair.
         labels: Label of each text for a concept given by labels; else None.
     """
 
@@ -123,10 +117,7 @@ class ConceptMatches:
         return [self.texts[i] for i in self.with_concept]
 
     def negatives(self) -> list[str]:
-        """Return D-: the same texts without the concept, in the order of ``with_concept``.
-
-        A concept given by labels raises `ConceptError`: it has no words to remove.
-        """
+        """Return D-: the texts of D+ without the concept, in order; a concept given by labels raises `ConceptError`."""
         if self.labels is not None:
             raise ConceptError(
                 f"The concept {self.name!r} is given by labels, which name no words to remove. Use token_labels, "
@@ -136,10 +127,7 @@ class ConceptMatches:
         return list(self._negatives)
 
     def tokens(self) -> list[tuple[str, ...]]:
-        """Return for each text with the concept the distinct words inside its spans, casefolded.
-
-        For a concept given by labels it is the label alone.
-        """
+        """Return for each text with the concept the distinct casefolded words in its spans, or its label alone."""
         if self.labels is not None:
             return [(str(self.labels[i]),) for i in self.with_concept]
         return [
@@ -151,13 +139,13 @@ class ConceptMatches:
     ) -> tuple[npt.NDArray[np.uint8], TokenVocabulary]:
         """Return a 0/1 array (len(with_concept), V), dtype uint8, of the concept's words in each text, and the words.
 
-        Only words inside spans count: a text that has the word elsewhere has 0 in its column.
+        Only words inside spans count.
 
         Args:
-            vocabulary: The columns, for example the training texts' words; None takes the words in at
-                least ``min_count`` texts, most frequent first.
-            min_count: A lower value measures rare words on few examples. If no word reaches it, the array
-                has no column.
+            vocabulary: The columns, for example the training texts' words; None takes the words in at least
+                ``min_count`` texts, most frequent first.
+            min_count: A lower value measures rare words on few examples. If no word reaches it, the array has no
+                column.
         """
         minimum = check_count(min_count, owner="ConceptMatches.token_labels", param="min_count")
         tokens = self.tokens()
@@ -181,7 +169,7 @@ class ConceptMatches:
         return vocabulary
 
     def report(self) -> dict[str, Any]:
-        """Return the counts as JSON-ready values, without any text; labels are counted, not listed."""
+        """Return the counts as JSON-ready values, without any text or label."""
         labels = [span.label for spans in self.spans for span in spans]
         return {
             "concept": self.name,
@@ -204,10 +192,7 @@ def build_matches(
     min_texts: int,
     owner: str,
 ) -> ConceptMatches:
-    """Return the matches; raise if the concept is found nowhere, too rarely, or without other words.
-
-    ``negatives`` has one text for each text with spans, in order; none for a concept given by labels.
-    """
+    """Return the matches; raise if the concept matches nothing, too few texts, or whole texts only."""
     empty: list[int] = []
     rests: list[str] = []
     if labels is not None:
@@ -247,7 +232,7 @@ def build_matches(
             code="E-CONCEPT-FEW",
             param="texts",
         )
-    # Copies reach the count but add no information.
+    # Copies raise the count but add no information.
     different = len({canonical(texts[i]) for i in holding})
     if different < min_texts:
         raise ConceptError(
@@ -256,7 +241,7 @@ def build_matches(
             code="E-CONCEPT-FEW",
             param="texts",
         )
-    # Every span leaves with its canonical term, which token labels are made of.
+    # Token labels need the canonical term of every span.
     complete = tuple(
         tuple(s if s.term else Span(s.start, s.end, s.label, canonical(texts[i][s.start : s.end])) for s in row)
         for i, row in enumerate(spans)
@@ -280,7 +265,7 @@ def _indices(values: list[int]) -> Indices:
 
 
 ReadLengths = Callable[[Sequence[str]], list[int]]
-"""Function from texts to the number of leading characters of each that the encoder reads."""
+"""Maps texts to the number of leading characters that the encoder reads of each."""
 
 SPLIT = "Split long texts (in a fit long_texts='split', --long-texts split), or take an encoder with a longer window."
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n+|(?<=[。！？])")
@@ -289,13 +274,7 @@ _SPACE = re.compile(r"\s+")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Windows:
-    """Matches in what the encoder reads.
-
-    Attributes:
-        matches: of the windows.
-        source: the text of each window.
-        report: counts for a record; empty if the encoder reads every text to its end.
-    """
+    """Matches in the encoder's windows, the index of each window's text, and counts for a record."""
 
     matches: ConceptMatches
     source: Indices
@@ -329,12 +308,9 @@ def within_window(
     A window ends between sentences, else between words, and never within a span.
 
     Args:
-        detectors: of the concept, for what a removal joins together.
-        read: of the encoder; None for one whose window is unknown.
-        split: False cuts what lies beyond the window.
-
-    Raises:
-        ConceptError: fewer than ``min_texts`` texts contain the concept where the encoder reads it.
+        detectors: the concept's, to remove matches that a removal joins.
+        read: the encoder's; None if its window is unknown.
+        split: False drops what lies beyond the window.
     """
     texts = matches.texts
     lengths = [len(text) for text in texts] if read is None else read(texts)
@@ -392,7 +368,7 @@ def _border(text: str, start: int, end: int, spans: Sequence[Span], *, sentences
     for kind in (_SENTENCE, _SPACE) if sentences else (_SPACE,):
         if kind is _SPACE and text[end].isspace():
             break
-        # The second half alone: a short window would contain too little besides the concept.
+        # Search the second half alone: a short window would contain little besides the concept.
         places = [m.end() for m in kind.finditer(text, (start + end) // 2, end) if m.end() <= end]
         places = [place for place in places if not any(s.start < place < s.end for s in spans)]
         if places:
@@ -401,14 +377,13 @@ def _border(text: str, start: int, end: int, spans: Sequence[Span], *, sentences
 
 
 LISTED_TEXTS, OTHER_TEXTS = 3, 5
-"""Fewest texts that contain a listed word, and another word, for it to be marked."""
+"""Minimum number of texts with a listed word, and with another word, to mark it."""
 MOST_WORDS = 10_000
-"""Most other words, the most frequent ones; each costs one encoding."""
+"""Maximum number of other words, the most frequent ones; each costs one encoding."""
 FEWEST_LISTED = 20
-"""Fewest listed words from which the weights of others are estimated."""
+"""Minimum number of listed words to estimate the weights of others."""
 RELATED = 0.5
-"""Total weight of the other words, as a share of the listed words' weight. More hides more of the words that no list
-contains, and less of the listed ones."""
+"""Total weight of other words relative to the listed ones; a higher value hides more unlisted, fewer listed words."""
 RIDGE = 1.0
 
 Encode = Callable[[list[str]], Any]
@@ -419,10 +394,9 @@ class WordMarks:
     """Marks of words in texts, without the words themselves.
 
     Attributes:
-        marks: (N, V) sparse 0/1, the words in each text.
-        listed: (V,) True for a word of the concept's list.
-        vectors: (V, n) embeddings of the words, or None with too few listed words to judge others by.
-        labels: (L,) the word of each token label of the fit, -1 for a word without marks.
+        marks, listed: (N, V) sparse 0/1, the words in each text; and (V,) True for a word of the concept's list.
+        vectors: (V, n) embeddings of the words, or None if too few listed words exist to weight others.
+        labels: (L,) column in ``marks`` of each token label of the fit, -1 for a word without marks.
     """
 
     marks: Any
@@ -438,7 +412,7 @@ class WordMarks:
 
     @cached_property
     def weights(self) -> npt.NDArray[np.float64]:
-        """(V,) in [0, 1]: 1 for a listed word, for others in proportion to their probability of being one."""
+        """(V,) in [0, 1]: 1 for a listed word, in proportion to the probability of being one for others."""
         weights = self.listed.astype(np.float64)
         others = ~self.listed
         if self.vectors is not None and others.any() and self.listed.any():
@@ -448,11 +422,11 @@ class WordMarks:
         return weights
 
     def of(self, rows: npt.NDArray[np.intp]) -> WordMarks:
-        """Return the marks of some texts; the weights depend on the words alone."""
+        """Return the marks of the texts ``rows``; the weights stay, as they depend on the words alone."""
         return replace(self, marks=self.marks[rows])
 
     def without(self, labels: npt.NDArray[np.intp]) -> WordMarks:
-        """Return the same marks for a list that lacks the words of these token labels."""
+        """Return the same marks for a list without the words of these token labels."""
         listed = self.listed.copy()
         columns = self.labels[labels]
         listed[columns[columns >= 0]] = False
@@ -466,7 +440,7 @@ def mark_words(
 
     Args:
         encode: texts to (N, n) embeddings; each frequent word is encoded by itself.
-        labels: the words of the fit's token labels, in the order of their columns.
+        labels: words of the fit's token labels, in column order.
     """
     split = WordSplitter(listed)
     rows = [dict.fromkeys(split(canonical(text))) for text in texts]
@@ -487,10 +461,10 @@ def mark_words(
 
 
 def _probabilities(vectors: npt.NDArray[np.float64], listed: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """Return for each word that is not listed the probability that it is of the listed kind.
+    """Return for each unlisted word the probability that it is of the listed kind.
 
-    A ridge regression of ±1 with balanced weights scores each word by the fit without it, so that listed and other
-    words are comparable. Two normal laws of one variance turn scores into probabilities at equal odds.
+    Leave-one-out scores of a ridge regression on ±1 with balanced weights keep listed and other words comparable. Two
+    normal distributions of equal variance turn scores into probabilities at equal odds.
     """
     X = vectors - vectors.mean(axis=0)
     X /= max(float(np.sqrt((X**2).mean())), 1e-12)

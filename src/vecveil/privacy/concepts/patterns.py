@@ -1,4 +1,4 @@
-"""Patterns: regular expressions, with limits on their compiled size and on the time per text."""
+"""Detect regular expressions, with limits on their compiled size and on the time per text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vecveil.texts.folding import plain
 from vecveil.validation import check_positive, check_sequence
 
 LARGEST_PATTERN = 100_000
-"""Largest number of elements: beyond any hand-written pattern, compiled within a second."""
+"""Maximum number of elements: more than any hand-written pattern has, compiled within a second."""
 
 _COUNT = re.compile(r"\{\s*(\d{1,20})")
 _OTHER_SYNTAX = re.compile(r"\(\?(?:#|[A-Za-z0-9\-]*[xV])")
@@ -26,10 +26,7 @@ _SET = re.compile(r"\[\^?(?!\])")
 
 
 def unrolled_size(pattern: str) -> int:
-    """Return an upper bound of the number of elements of ``pattern`` with all least counts written out.
-
-    Counts multiply where groups enclose each other. If comments or flags hide the groups, all counts multiply.
-    """
+    """Return an upper bound of the number of elements of ``pattern`` with its repetitions written out."""
     # The cheap bound first: every count multiplies, whether or not groups enclose it.
     counts = [max(1, int(digits)) for digits in _COUNT.findall(pattern)]
     every = len(pattern)
@@ -83,9 +80,9 @@ def _end_of_set(pattern: str, start: int) -> int:
 
 
 def over_lines(pattern: str) -> str:
-    """Return ``pattern`` composed (NFC), matching the plain form of its characters too, and a line break as a space.
+    """Return ``pattern`` in NFC that also matches plain characters, and line breaks for spaces.
 
-    A pattern with comments, flags for them, or named classes in brackets is only composed.
+    A pattern with comments, flags for them, or named classes in brackets is only normalised.
     """
     pattern = unicodedata.normalize("NFC", pattern)
     if (pattern.isascii() and " " not in pattern) or "[:" in pattern or _OTHER_SYNTAX.search(pattern):
@@ -119,15 +116,14 @@ def over_lines(pattern: str) -> str:
 class PatternDetector:
     """Finds matches of regular expressions, in the syntax of the ``regex`` package.
 
-    Patterns are case-sensitive unless they begin with ``(?i)``, and not limited to whole words unless they are
-    (``\\b``). A space in a pattern matches a line break too, and a typographic character its plain form. A concept
-    applies patterns to texts as written and to their plain form (see `Detector`), so that ``400 mg`` is found with
-    any kind of space in it.
+    Patterns are case-sensitive unless they begin with ``(?i)``, and match inside words unless they use ``\\b``. A space
+    in a pattern also matches a line break, and a typographic character its plain form. A concept applies patterns to
+    texts as written and in plain form (see `Detector`), so ``400 mg`` matches with any kind of space.
 
     Args:
         patterns: At least one pattern; none may match the empty string.
-        time_limit: Seconds for all patterns together on one text; beyond it ``detect`` raises. Raise it
-            for very long texts; lower it to fail sooner on bad patterns.
+        time_limit: Seconds for all patterns together on one text; beyond it ``detect`` raises. Raise it for very long
+            texts; lower it to fail sooner on slow patterns.
 
     Attributes:
         patterns: The patterns as written; they are text of the concept.
@@ -194,14 +190,10 @@ class PatternDetector:
         return f"PatternDetector({len(self)} patterns, time_limit={self.time_limit:g})"
 
     def describe(self) -> dict[str, Any]:
-        """Return kind and counts, without any pattern."""
         return {"kind": "patterns", "patterns": len(self), "time_limit": self.time_limit}
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
-        """Return the matches in each text, pattern by pattern.
-
-        A text beyond the time limit, or an empty match, raises `InvalidInputError`.
-        """
+        """Return the matches in each text; raise `InvalidInputError` beyond the time limit and for an empty match."""
         return [self._spans(row, text) for row, text in enumerate(texts)]
 
     def _spans(self, row: int, text: str) -> list[Span]:

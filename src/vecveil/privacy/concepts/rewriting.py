@@ -1,6 +1,6 @@
-"""Rewriters: replace a concept in a text before the text is encoded.
+"""Rewriters: replace a concept in a text before it is encoded.
 
-Texts without a match are returned unchanged: what a detector misses stays.
+Texts without a match stay unchanged: rewriting misses what the detector misses.
 """
 
 from __future__ import annotations
@@ -35,14 +35,10 @@ ROUNDS = 4  # further rounds mean a pattern that matches asterisks
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rewriter(ABC):
-    """Rewrites texts; equal texts give equal results.
+    """Rewrites texts deterministically: equal texts and ``seed`` give equal results.
 
-    Except for surrogates, the replacement never depends on the replaced words, except on their length or number:
-    whoever has the seed and candidate texts that differ in the concept alone gets the same text from all of them.
-
-    Attributes:
-        concept: the concept to find and replace.
-        seed: of the random draws.
+    Except for surrogates, the replacement depends on the length or number of the replaced words only: an attacker with
+    the seed and candidate texts that differ in the concept alone gets the same text from all of them.
     """
 
     concept: Concept
@@ -54,28 +50,21 @@ class Rewriter(ABC):
     becomes: ClassVar[str]
     alike: ClassVar[str]
     shows: ClassVar[tuple[str, ...]]
-    """For the guarantee: what replaces a span, what equally rewritten spans have in common, what still shows."""
+    """For the guarantee: what replaces a span, what equally rewritten spans share, what remains visible."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.concept.name!r})"
 
     @property
     def needs_spans(self) -> bool:
-        """True if the concept's spans belong to certain texts, so that other texts need spans too."""
+        """True if the concept's spans belong to certain texts, so that other texts need their own spans."""
         return any(getattr(detector, "positional", False) for detector in self.concept.detectors)
 
     @final
     def rewrite(
         self, texts: Texts, *, spans: Sequence[Sequence[Span]] | None = None, show_progress: bool | None = None
     ) -> list[str]:
-        """Return ``texts`` rewritten, one for each.
-
-        Args:
-            spans: of the concept in each text; None detects them.
-
-        Raises:
-            ReleaseError: the concept still matches the output; nothing is returned.
-        """
+        """Return the rewritten texts; raise `ReleaseError` if the concept still matches. None detects spans."""
         owner = "Rewriter.rewrite"
         texts = check_texts(texts, owner=owner, min_rows=0)
         if spans is not None:
@@ -94,7 +83,7 @@ class Rewriter(ABC):
         return written if self.leaves_members else self._without_rest(written, rows)
 
     def _without_rest(self, written: list[str], rows: Sequence[Sequence[Span]]) -> list[str]:
-        """Redact matches that the replacement has joined; raise if some cannot be removed."""
+        """Redact matches that the replacement joined; raise if some cannot be removed."""
         detectors = [d for d in self.concept.detectors if getattr(d, "rescans", False)]
         todo = [i for i, row in enumerate(rows) if row] if detectors else []
         # Redaction can create a new match; for a pattern that matches asterisks it never ends.
@@ -116,12 +105,12 @@ class Rewriter(ABC):
         """Return ``text`` with its spans replaced."""
 
     def _cleared(self, text: str, spans: Sequence[Span]) -> str:
-        """Return a rewritten ``text`` without spans that the replacement has joined."""
+        """Return a rewritten ``text`` without spans that the replacement joined."""
         return redact(text, spans)
 
     def draws(self, text: str, spans: Sequence[Span]) -> np.random.Generator:
         """Return the random generator of one text, from the seed and the text around the concept."""
-        # A generator that depended on the concept's words would let a holder of the seed test guesses.
+        # If the draws depended on the concept's words, an attacker with the seed could test guesses.
         around = replace(text, spans, lambda span: f"\0{span.label}\0")
         key = f"vecveil.rewriting/1 {self.kind} {self.seed}".encode()
         digest = hmac.new(key, around.encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
@@ -134,7 +123,7 @@ class Rewriter(ABC):
         )
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that decide the output, JSON-ready; they may contain words of the texts."""
+        """Return the JSON-ready settings that determine the output; they may contain words of the texts."""
         return {}
 
     def counts(self) -> dict[str, Any]:
@@ -142,15 +131,12 @@ class Rewriter(ABC):
         return {}
 
     def to_record(self) -> dict[str, Any]:
-        """Return everything needed to rewrite again: terms, patterns and word lists in clear.
-
-        A concept that cannot be saved raises `ConceptError`.
-        """
+        """Return all needed to rewrite again, in plain text; raise `ConceptError` if the concept cannot be saved."""
         concept = concept_record(self.concept, owner="Protector.save")
         return {"kind": self.kind, "seed": self.seed, "concept": concept, **self.settings()}
 
     def identity(self) -> dict[str, Any]:
-        """Return a value that differs between rewriters: the record, or a random one without it."""
+        """Return the record, or a random value if there is none: rewriters with equal values rewrite equally."""
         try:
             return self.to_record()
         except ConceptError:  # an unknown detector: equal only to this very object
@@ -199,9 +185,9 @@ class ReplacingAtRandom(Rewriter):
 
         Args:
             matches: of ``concept`` in the texts.
-            count: largest number of words. More of them disguise the replacement better and put more of the
-                texts' words into a saved protector.
-            min_texts: least number of texts with the word outside the concept; rare words may be names.
+            count: maximum number of words. More words disguise the replacement better, and put more of the texts' words
+                into a saved protector.
+            min_texts: minimum number of texts with the word outside the concept; rare words may be names.
         """
         held: Counter[str] = Counter()
         own: set[str] = set()
@@ -236,23 +222,18 @@ class ReplacingAtRandom(Rewriter):
         return replace(text, spans, fill)
 
     def settings(self) -> dict[str, Any]:
-        """Return the words."""
         return {"words": list(self.words)}
 
     def counts(self) -> dict[str, Any]:
-        """Return their number."""
         return {"words": len(self.words)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReplacingByMembers(Rewriter):
-    """Replaces each span by a member of the same type; equal terms of a text get equal members.
+    """Replaces each span by one of the ``members`` of its type; equal terms of a text get equal members.
 
-    The draw ignores the replaced term, so with k members the term itself is drawn in 1/k of the texts: a
-    draw of the others alone would reveal which term it was not. A span whose type has no member is redacted.
-
-    Attributes:
-        members: for each type (label of the spans) its members, as first written.
+    The draw ignores the replaced term, so with k members it draws the term itself in 1/k of the texts: a draw among the
+    others alone would reveal which term it was not. A span whose type has no member is redacted.
     """
 
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -268,7 +249,7 @@ class ReplacingByMembers(Rewriter):
 
     @classmethod
     def of(cls, matches: ConceptMatches, concept: Concept, *, seed: int = 0) -> Self:
-        """Return the rewriter with the members in ``matches``; a type needs two, so that one can replace another."""
+        """Return the rewriter with the members in ``matches``; each type needs at least two."""
         members = members_of(matches.texts, matches.spans)
         fewest = min(map(len, members.values()), default=0)
         if fewest < FEWEST_MEMBERS:
@@ -289,7 +270,7 @@ class ReplacingByMembers(Rewriter):
             if not own:
                 return "*" * (span.end - span.start)
             if (span.label, span.term) not in chosen:
-                # Without replacement within a text: two people stay two people until the members run out.
+                # Draw without replacement within a text: two people stay two people until the members run out.
                 rest = left.get(span.label) or [own[i] for i in rng.permutation(len(own))]
                 chosen[span.label, span.term] = rest[-1]
                 left[span.label] = rest[:-1]
@@ -298,21 +279,18 @@ class ReplacingByMembers(Rewriter):
         return replace(text, spans, fill)
 
     def settings(self) -> dict[str, Any]:
-        """Return the members."""
         return {"members": {label: list(own) for label, own in self.members.items()}}
 
     def counts(self) -> dict[str, Any]:
-        """Return the numbers of types and members."""
         sizes = [len(own) for own in self.members.values()]
         return {"types": len(sizes), "fewest_members": min(sizes, default=0), "members": sum(sizes)}
 
 
 def members_of(texts: Sequence[str], spans: Sequence[Sequence[Span]]) -> dict[str, tuple[str, ...]]:
-    """Return the terms of each label as first written, sorted."""
     terms_of: dict[str, dict[str, str]] = defaultdict(dict)
     for text, row in zip(texts, spans, strict=True):
         for span in row:
-            # A dictionary by term: several spellings of a term count as one member, the first one.
+            # Several spellings of a term count as one member, the first one.
             written = plain(text[span.start : span.end]).replace("\n", " ")
             terms_of[span.label].setdefault(span.term, written)
     return {label: tuple(sorted(terms.values())) for label, terms in sorted(terms_of.items())}
@@ -320,7 +298,7 @@ def members_of(texts: Sequence[str], spans: Sequence[Sequence[Span]]) -> dict[st
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Deleting(Rewriter):
-    """Removes each span as the pairs of a fit do; a text without anything else becomes a dash."""
+    """Removes each span as `vecveil.fit` does for its pairs; a text without other words becomes a dash."""
 
     kind: ClassVar[str] = "delete"
     becomes: ClassVar[str] = "nothing"
@@ -361,7 +339,7 @@ NOUNS = {
     "a gene": "GENE PROTEIN",
     "something": "MISC",
 }
-"""Labels of Presidio, spaCy and common models by the noun that replaces their entities."""
+"""Maps labels of Presidio, spaCy and common models to the nouns that replace their entities."""
 _DETERMINER = re.compile(
     r"\b(?:an?|the|this|that|these|those|my|your|his|her|its|our|their|no|each|every|any|some)\s+$", re.IGNORECASE
 )
@@ -369,7 +347,7 @@ _DETERMINER = re.compile(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReplacingByHypernyms(Rewriter):
-    """Replaces each span by the noun of its label (hypernym): "ibuprofen" becomes "a drug".
+    """Replaces each span by the noun (hypernym) of its label: "ibuprofen" becomes "a drug".
 
     Attributes:
         nouns: by label; "" is the noun of all other labels.
@@ -384,7 +362,7 @@ class ReplacingByHypernyms(Rewriter):
 
     @classmethod
     def of(cls, concept: Concept, nouns: Mapping[str, str], *, name: str, seed: int = 0) -> Self:
-        """Return the rewriter with `NOUNS` and the caller's ``nouns``; ``name`` of the concept is the last resort."""
+        """Return the rewriter with `NOUNS` and the caller's ``nouns``; the concept's ``name`` is the last resort."""
         known = {label: noun for noun, labels in NOUNS.items() for label in labels.split()}
         words = re.sub(r"[\W_]+", " ", name).strip().lower() or "thing"
         own = known.get(name.upper(), f"{'an' if words[0] in 'aeiou' else 'a'} {words}")
@@ -411,7 +389,6 @@ class ReplacingByHypernyms(Rewriter):
         return replace(text, spans, noun)
 
     def settings(self) -> dict[str, Any]:
-        """Return the nouns."""
         return {"nouns": dict(self.nouns)}
 
 
@@ -424,10 +401,7 @@ _POSSESSIVES = ("'s", "’s")
 
 
 def _written_like(member: str, original: str) -> str:
-    """Return ``member`` with the case and possessive form of ``original``.
-
-    All capitals and an initial capital are copied; an initial small letter is not, since names keep their capital.
-    """
+    """Return ``member`` with the capitals and possessive form of ``original``; names keep their initial capital."""
     ending = next((end for end in _POSSESSIVES if original.endswith(end)), "")
     if ending and not member.endswith(_POSSESSIVES):
         original = original[: -len(ending)]
@@ -444,16 +418,16 @@ def _written_like(member: str, original: str) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReplacingBySurrogates(Rewriter):
-    """Replaces each span by another member of its type that a secret key chooses, the same for the same term.
+    """Replaces each span by another member of its type, chosen by a secret key: the same for the same term.
 
-    The members of a type are ordered by their HMAC under the key, and each term is replaced by the member behind it:
-    never by itself, and different members by different ones. A span whose type has fewer than two members is redacted.
+    HMACs under the key order the members of a type, and the next member replaces each term: never the term itself, and
+    different members for different terms. A span whose type has fewer than two members is redacted.
 
     Attributes:
         members: for each type its members, as first written.
         key_id, key_check: id and check value of the key.
         source: ``env:NAME`` or the path of the key file, or None.
-        key: the key, if it is at hand. It is never saved.
+        key: the key, if it is available. It is never saved.
     """
 
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -488,7 +462,7 @@ class ReplacingBySurrogates(Rewriter):
 
     @cached_property
     def _rings(self) -> dict[str, tuple[list[bytes], list[str]]]:
-        """The members of each type in the order of their HMACs, and these."""
+        """Sorted HMACs of the members of each type, and the members in that order."""
         rings = {}
         for label, own in self.members.items():
             different = {canonical(member): member for member in own}
@@ -525,12 +499,10 @@ class ReplacingBySurrogates(Rewriter):
         return replace(text, spans, surrogate)
 
     def settings(self) -> dict[str, Any]:
-        """Return the members, and the name of the key."""
         members = {label: list(own) for label, own in self.members.items()}
         return {"members": members, "key_id": self.key_id, "key_check": self.key_check, "source": self.source}
 
     def counts(self) -> dict[str, Any]:
-        """Return the numbers of types and members."""
         return {"types": len(self.members), "members": sum(map(len, self.members.values()))}
 
 
@@ -562,10 +534,7 @@ PROVIDERS = {
 def made_up_members(
     types: Iterable[str], *, locales: Sequence[str] = ("en_US",), count: int = 500, seed: int = 0
 ) -> dict[str, tuple[str, ...]]:
-    """Return at most ``count`` distinct values for each type; equal seeds give equal values.
-
-    A type without a Faker provider raises `ConceptError`.
-    """
+    """Return at most ``count`` distinct values per type; raise `ConceptError` for a type without a Faker provider."""
     labels = sorted(set(types))
     unknown = sum(label.upper() not in PROVIDERS for label in labels)
     if unknown:
@@ -594,7 +563,7 @@ def made_up_members(
 
 def _made_up(make: Callable[[], Any], count: int) -> tuple[str, ...]:
     values: set[str] = set()
-    # A provider of few values repeats itself: the number of draws is limited.
+    # A provider with few values repeats them, so limit the number of draws.
     for _ in range(5 * count):
         values.add(str(make()).replace("\n", ", "))  # addresses span lines
         if len(values) == count:

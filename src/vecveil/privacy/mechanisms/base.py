@@ -1,9 +1,9 @@
 """Base class of mechanisms: check, draw, round to the grid, check again.
 
-Finite precision: noise has 53 significant bits, and releases are rounded to a grid 2¹⁶ times finer than the
-noise and 2³⁶ times coarser than its draws, less by the ratio of the largest to the least deviation of a shape.
-Without the grid the low-order bits of a release show which inputs are impossible (Mironov 2012). The grid is a
-power of two that depends only on the mechanism's parameters; a later cast to float32 is post-processing.
+Finite precision: noise has 53 significant bits, and releases are rounded to a grid 2¹⁶ times finer than the noise and
+2³⁶ times coarser than its draws, less by the ratio of the largest to the least deviation of a shape. Without the grid
+the low-order bits of a release reveal which inputs are impossible (Mironov 2012). The grid is a power of two that
+depends only on the mechanism's parameters; a later cast to float32 is post-processing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 GRID_BITS = 16
 BLOCK_ROWS = 8192
 BLOCK_VALUES = 2**19
-"""A block is checked and mapped at once: memory does not grow with N."""
+"""Values per block that is checked and mapped at once, which bounds memory for any N."""
 
 
 def grid_step(deviation: float) -> float:
@@ -51,7 +51,7 @@ class Mechanism(ABC):
 
     @cached_property
     def least_deviation(self) -> float:
-        """The noise's least standard deviation in any direction; 0 where no guarantee rests on a law of noise."""
+        """The noise's least standard deviation in any direction; 0 if no guarantee depends on a noise law."""
         return 0.0
 
     @cached_property
@@ -147,10 +147,7 @@ class Mechanism(ABC):
         return np.asarray(np.linalg.norm(differences, axis=1))
 
     def advantage(self, distances: Vector) -> Vector:
-        """Return the largest advantage of any attacker at distinguishing two inputs at these distances.
-
-        The default, 1 for any two different inputs, is an upper bound for every mechanism and exact without noise.
-        """
+        """Return the largest advantage of any attacker at these distances; by default 1 for different inputs."""
         return np.where(np.asarray(distances) > 0, 1.0, 0.0)
 
     @abstractmethod

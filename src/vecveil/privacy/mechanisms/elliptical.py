@@ -101,10 +101,7 @@ class EllipticalMechanism(Mechanism):
         return finite
 
     def distances(self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None) -> Vector:
-        """Return ‖x − x'‖_Σ of each pair of rows, or the norm of T(x − x') in (TΣTᵀ)⁺ after a map T.
-
-        ``down`` is T as (m, n) of full row rank; a square T is invertible and changes no distance.
-        """
+        """Return ‖x − x'‖_Σ of each pair of rows, or the norm of T(x − x') in (TΣTᵀ)⁺ after a map T = ``down``."""
         # float64: near rows differ only in the last digits of float32.
         differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
         if down is None or len(down) == self.dimension:
@@ -292,8 +289,8 @@ class LdpGaussian(Gaussian):
     """(ε, δ)-local DP for any two inputs of norm at most 1, by Gaussian noise.
 
     Guarantee:
-        (ε, δ)-LDP: inputs in the unit ball differ by at most 2, and the analytic Gaussian mechanism gives σ
-        for this sensitivity (Balle & Wang 2018, Algorithm 1).
+        (ε, δ)-LDP: the analytic Gaussian mechanism gives σ for the sensitivity 2 of the unit ball (Balle & Wang 2018,
+        Algorithm 1).
     """
 
     name: ClassVar[str] = "ldp-gaussian"
@@ -322,7 +319,6 @@ class LdpGaussian(Gaussian):
         return super()._release(X, stream, out)
 
     def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
-        """Return a mask (N,) of the rows in the unit ball."""
         return np.asarray(unit_rows(X)[1] <= self.LARGEST_NORM, dtype=bool)
 
     def check_rows(self, X: Embeddings) -> None:

@@ -54,12 +54,10 @@ ROUND_BLOCKS = GAMMA_BLOCKS + 1
 def draw_angles(
     stream: WordStream, dimension: int, epsilon: float, first_block: int, words: Words | None = None, at: int = 0
 ) -> Vector:
-    """Return one angle in [0, π] per row, with density ∝ exp(−εθ) sin^{n−2}θ.
+    """Return one angle in [0, π] per row, with density ∝ exp(−εθ) sin^{n−2}θ, from ``first_block`` of the stream on.
 
-    Args:
-        first_block: first counter block to read; no later block may be in use.
-        words: words of the stream with `ROUND_BLOCKS` blocks from ``first_block`` on; None draws them.
-        at: position of ``first_block`` in ``words``, in blocks.
+    ``words`` are its words with `ROUND_BLOCKS` blocks of that at position ``at``, or None. No later block may be in
+    use.
     """
     if words is None:
         words = stream.words(ROUND_BLOCKS, first_block)
@@ -122,8 +120,8 @@ class Purkayastha(Mechanism):
     """A random point y of the unit sphere with density ∝ exp(−ε·angle(x, y)); rows are normalised first.
 
     Guarantee:
-        ε·angle(x, x') metric-LDP, angles in radians (Weggenmann & Kerschbaum 2021). The norms of the rows
-        have no influence on a release.
+        ε·angle(x, x') metric-LDP, angles in radians (Weggenmann & Kerschbaum 2021). The norms of the rows do not
+        influence a release.
     Cost:
         n normal draws and about 1.5 gamma draws per vector.
 

@@ -21,18 +21,18 @@ def random_permutation(dimension: int) -> npt.NDArray[np.intp]:
     """Return a permutation (n,) drawn with the operating system's generator."""
     n = check_count(dimension, owner="random_permutation", param="dimension")
     order = list(range(n))
-    # The permutation is the secret, so a seeded generator would give it away.
+    # The permutation is the secret: a seeded generator would reveal it.
     secrets.SystemRandom().shuffle(order)
     return np.array(order, dtype=np.intp)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Shuffle(Mechanism):
-    """Permute the coordinates in the same way for every vector (a baseline of TextCrafter).
+    """Permutes the coordinates in the same way for every vector (a baseline of TextCrafter).
 
     Guarantee:
-        None. Norms and inner products do not change, so attacks on distances also work on shuffled vectors, and a
-        few known clean vectors reveal the permutation.
+        None. Norms and inner products do not change, so attacks on distances work on shuffled vectors, and a few known
+        clean vectors reveal the permutation.
 
     Attributes:
         permutation: (n,); coordinate i of a release is coordinate permutation[i] of the vector.
@@ -55,7 +55,7 @@ class Shuffle(Mechanism):
         return bool(np.isfinite(out).all())
 
     def without_noise(self, X: Embeddings) -> Embeddings:
-        """Return the shuffled rows: a query has to be shuffled like the store."""
+        """Return the shuffled rows: queries must be shuffled like the store."""
         return np.ascontiguousarray(X[:, self.permutation])
 
     def noise_covariance(self) -> Matrix:
@@ -70,7 +70,7 @@ class Shuffle(Mechanism):
         )
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the permutation, so the file itself is the secret."""
+        """Return the permutation, which makes the file itself the secret."""
         return {"permutation": self.permutation.astype(np.float64)}
 
     @classmethod

@@ -1,8 +1,7 @@
 """Preprocessing before the noise, which defines the metric, and postprocessing after it, which costs no privacy.
 
-Before: none, normalise or clip. Normalising and clipping bound the distance between any two inputs, which turns
-metric privacy into local privacy. After: normalise, truncate, project, float16, int8, binary; anything computed
-from a release alone keeps its guarantee.
+Normalising and clipping bound the distance between any two inputs, which turns metric privacy into local privacy.
+Anything computed from a release alone keeps its guarantee.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Before:
     def __post_init__(self) -> None:
         if self.kind not in ("none", "normalise", "clip"):
             raise InvalidInputError(
-                f"{repr(self.kind)[:40]} is no `before`: it is 'none', 'normalise' or 'clip:RADIUS'.", param="before"
+                f"Unknown `before`: {repr(self.kind)[:40]}. Use 'none', 'normalise' or 'clip:RADIUS'.", param="before"
             )
         if self.kind == "clip":
             check_positive(self.radius, owner="fit", param="before")
@@ -60,7 +59,7 @@ class Before:
             if isinstance(error, InvalidInputError):
                 raise
             raise InvalidInputError(
-                f"{repr(value)[:40]} is no `before`: it is 'none', 'normalise' or 'clip:RADIUS'.", param="before"
+                f"Unknown `before`: {repr(value)[:40]}. Use 'none', 'normalise' or 'clip:RADIUS'.", param="before"
             ) from None
 
     @property
@@ -92,10 +91,7 @@ NOTHING_BEFORE = Before()
 
 
 def unit_rows(X: Embeddings) -> tuple[Embeddings, Vector]:
-    """Return the rows of ``X`` at norm 1 in float64, and their norms; rows of zeros stay zeros.
-
-    Sums have a fixed order, so the result is the same on every machine.
-    """
+    """Return the rows of ``X`` at norm 1 in float64, equal on every machine, and their norms; zero rows stay zero."""
     rows = X.astype(np.float64)
     # Divide by the largest value first, so that no square overflows or vanishes.
     largest = np.abs(rows).max(axis=1)
@@ -110,12 +106,12 @@ def unit_rows(X: Embeddings) -> tuple[Embeddings, Vector]:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step after the noise. Values keep the dtype of the input, also at lower precision.
+    """One step after the noise. Values keep the dtype of the input, even at lower precision.
 
     Attributes:
         kind: ``normalise``; ``truncate`` to the first ``value`` coordinates; ``project`` by ``matrix``; ``float16``
-            (rounded to half precision); ``int8`` (integers from −127 to 127, with ``value`` mapped to 127);
-            ``binary`` (−1 or 1).
+            (rounded to half precision); ``int8`` (integers from −127 to 127, with ``value`` mapped to 127); ``binary``
+            (−1 or 1).
         value: of truncate and int8.
         matrix: (m, d) of project.
     """
@@ -128,7 +124,7 @@ class Step:
         owner, param = "fit", "postprocess"
         if self.kind not in STEP_KINDS:
             raise InvalidInputError(
-                f"{repr(self.kind)[:40]} is no step of `postprocess`; steps are none, wiener, {', '.join(STEP_KINDS)}.",
+                f"Unknown step of `postprocess`: {repr(self.kind)[:40]}. Use none, wiener, {', '.join(STEP_KINDS)}.",
                 param=param,
             )
         if self.kind == "truncate":

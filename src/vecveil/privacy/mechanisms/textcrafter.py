@@ -1,7 +1,7 @@
 """TextCrafter's perturbation: learnt, of fixed norm, orthogonal to a reference direction; and its policy without torch.
 
-The policy has two branches of one transformer block each (TextCrafter, Eq. 10 to 16). A vector is cut into T
-chunks; for T = 1 the softmax over one token is 1, so queries and keys have no effect and are left out.
+The policy has two branches of one transformer block each (TextCrafter, Eq. 10 to 16). A vector is cut into T chunks;
+for T = 1 the softmax over one token is 1, so queries and keys are omitted.
 """
 
 from __future__ import annotations
@@ -24,22 +24,18 @@ from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_positive
 
 UNIT_TOLERANCE = 1e-2
-"""Largest deviation of a norm from 1: half precision and token averages round norms."""
+"""Maximum deviation of a norm from 1: half precision and token averages round norms."""
 
 REDRAWS = 3
 """Redraws of a perturbation without a part orthogonal to v, before a fixed direction replaces it."""
 
 RADII = (1e-4, 1e4)
-"""Least and largest radius."""
 
 _BLOCK = 2048  # rows per pass through the policy
 
 
 def degenerate_below(epsilon: float) -> float:
-    """Return √ε: the ratio ‖d⊥‖/‖d‖ up to which a draw has no reliable direction, ``epsilon`` the dtype's.
-
-    d⊥ has rounding error ε‖d‖, which is a share √ε of ‖d⊥‖ at this ratio.
-    """
+    """Return √ε, ε the dtype's: the ratio ‖d⊥‖/‖d‖ up to which rounding leaves a draw no reliable direction."""
     return math.sqrt(epsilon)
 
 
@@ -57,7 +53,7 @@ def check_unit_rows(X: Embeddings, *, owner: str, param: str = "X") -> None:
 
 
 def check_radius(value: Any, *, owner: str) -> float:
-    """Return ``value`` if float32 can add a step of that norm to a vector of norm 1."""
+    """Return ``value`` if float32 can add a step of that norm to a unit vector."""
     radius = check_positive(value, owner=owner, param="radius")
     least, most = RADII
     if not least <= radius <= most:
@@ -70,10 +66,7 @@ def check_radius(value: Any, *, owner: str) -> float:
 
 
 def orthogonal_step(d: Embeddings, v: Embeddings, radius: float) -> tuple[Embeddings, Vector]:
-    """Return r d⊥/‖d⊥‖ with d⊥ = d − (d·v) v (Eq. 17), and the rows where ‖d⊥‖ is too small for a direction.
-
-    ``d`` and ``v`` are (N, n) float64; the rows of ``v`` have norm 1.
-    """
+    """Return r d⊥/‖d⊥‖, d⊥ = d − (d·v) v (Eq. 17), (N, n) float64, and the rows where d⊥ is too short."""
     across = d - np.einsum("ij,ij->i", d, v)[:, None] * v
     # Rounding leaves about 2⁻⁵³·(d·v) along v: a second Gram-Schmidt pass removes it.
     across -= np.einsum("ij,ij->i", across, v)[:, None] * v
@@ -89,9 +82,9 @@ class TextCrafter(Mechanism):
     """e' = e + r d⊥/‖d⊥‖, d ~ N(μ(e), diag σ²), d⊥ its part orthogonal to v(e) (TextCrafter, Eq. 15 to 18).
 
     Guarantee:
-        None of privacy. Exact bounds on distortion: ‖e' − e‖ = r and (e' − e)ᵀ v(e) = 0. Both help an attacker:
-        among candidate texts the true one is at distance r. Releases of two inputs lie on two different spheres,
-        so the largest advantage is 1.
+        None of privacy. Exact bounds on distortion: ‖e' − e‖ = r and (e' − e)ᵀ v(e) = 0. Both help an attacker: among
+            candidate texts the true one is at distance r. Releases of two inputs lie on two different spheres, so the
+            largest advantage is 1.
     Cost:
         Two transformer blocks per vector: with T = 1, 2 (2 + 2 · expansion) n² multiply-adds.
 
@@ -100,7 +93,7 @@ class TextCrafter(Mechanism):
         radius: r > 0.
         spread: (n, n) covariance of the perturbation given the vector, averaged over the vectors of the fit.
         classifier: (n + 1,) weights and intercept of the PII classifier in the training reward.
-        centroids: (k, n) centres of plain texts in the training reward.
+        centroids: (k, n) centres of texts without the concept in the training reward.
     """
 
     policy: PolicyWeights
@@ -272,8 +265,8 @@ class PolicyWeights:
     Attributes:
         tokens: T.
         heads: attention heads.
-        arrays: float32 ``log_sigma`` (n,) and, for each of `BRANCHES`, arrays such as ``mean.position`` with the
-            shapes of `branch_shapes`.
+        arrays: float32 ``log_sigma`` (n,) and, for each of `BRANCHES`, arrays such as ``mean.position`` with the shapes
+            of `branch_shapes`.
     """
 
     dimension: int

@@ -20,9 +20,9 @@ from vecveil.validation import check_embeddings, check_groups, connected_groups,
 
 MIN_PAIRS = LEAST_TEXTS
 MIN_CLASS = 10
-"""Fewest rows of a label."""
+"""Minimum number of rows per label."""
 EQUAL_PAIR = 1e-5
-"""Largest distance of equal vectors, as a share of their norm."""
+"""Maximum distance of equal vectors, as a share of their norm."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,9 +35,9 @@ class Data:
         token_labels: (N, V) 0/1, or None.
         background: (K, n) of ordinary texts, or None.
         groups: (N,) ids of rows that belong together, or None.
-        words: marks of the words in the texts of the positives and, after them, of the background; None without texts.
+        words: word marks of the positives and, after them, of the background; None without texts.
         rewritten: True for vectors of rewritten texts.
-        originals: the vectors of the original texts, for a utility that is measured on them.
+        originals: vectors of the original texts, for a utility that is measured on them.
     """
 
     positive: Embeddings
@@ -93,18 +93,15 @@ class Data:
 
     @property
     def arrays(self) -> list[Embeddings]:
-        """Return the positives, negatives and background, as far as there are any."""
         return [X for X in (self.positive, self.negative, self.background) if X is not None]
 
     @property
     def norms(self) -> tuple[float, float]:
-        """Return the least and the largest norm of all rows."""
         norms = np.concatenate([np.linalg.norm(X, axis=1) for X in self.arrays])
         return float(norms.min()), float(norms.max())
 
     @property
     def ordinary(self) -> Embeddings | None:
-        """Return the background, or the negatives in its place."""
         return self.negative if self.background is None else self.background
 
     @cached_property
@@ -114,13 +111,13 @@ class Data:
         )
 
     def with_moments(self, moments: Moments) -> Data:
-        """Return the same data with moments that the arrays alone do not give."""
+        """Return the same data with ``moments``, which the arrays alone do not give."""
         data = replace(self)
         data.__dict__["moments"] = moments
         return data
 
     def sides(self, param: str, value: object) -> tuple[Embeddings, Embeddings]:
-        """Return positives and negatives; the error for a concept given by labels names ``param``."""
+        """Return positives and negatives; for a concept given by labels, raise an error that names ``param``."""
         if self.negative is None:
             raise InvalidInputError(
                 f"`{param}` {repr(value)[:40]} compares texts with the same texts without the concept: a concept given "
@@ -130,7 +127,6 @@ class Data:
         return self.positive, self.negative
 
     def preprocessed(self, before: Before, owner: str) -> Data:
-        """Return the data after the step before the noise."""
         positive, negative, background = (
             None if X is None else before.apply(X, owner=owner) for X in (self.positive, self.negative, self.background)
         )
@@ -140,7 +136,7 @@ class Data:
     def different_pairs(self, owner: str) -> tuple[Data, npt.NDArray[np.intp] | None]:
         """Return the data without the pairs of equal vectors, and the rows kept: None for all.
 
-        An encoder gives equal vectors where it does not read, or does not know, the words that were removed.
+        An encoder returns equal vectors if it does not read, or does not know, the removed words.
         """
         X, other = self.positive, self.negative
         if other is None or self.rewritten:
@@ -202,8 +198,8 @@ def classes_of(labels: Any, rows: int, *, param: str = "labels") -> TokenLabels:
     """Return (rows, V) 0/1 labels; a row without a label is zero.
 
     Args:
-        labels: one string, integer or None per row, whose V different values become columns in sorted order; or
-            a 0/1 array (rows, V).
+        labels: one string, integer or None per row, whose V values become columns in sorted order; or a 0/1 array
+            (rows, V).
 
     Raises:
         InvalidInputError: no labels, a wrong number, or a class of fewer than ten rows.
@@ -244,7 +240,6 @@ def _wrong_rows(param: str, given: str, expected: str) -> InvalidInputError:
 
 
 def _zeros_and_ones(value: Any, rows: int, param: str) -> TokenLabels:
-    """Return 0/1 labels (rows, V) as uint8."""
     labels = np.asarray(value)
     numbers = labels.dtype.kind in "biuf"
     if labels.ndim != 2 or len(labels) != rows or not numbers or not np.isin(labels, (0, 1)).all():
@@ -278,10 +273,7 @@ def _check_groups(value: Any, rows: int) -> Groups:
 def _with_classes(
     X: Embeddings, labels: TokenLabels, background: Embeddings | None
 ) -> tuple[Embeddings, TokenLabels, Embeddings | None]:
-    """Return the rows that contain a label, their labels, and the other rows followed by the background.
-
-    With a single class the others count as a second one.
-    """
+    """Return the rows with a label, their labels (two classes at least), and the background with the other rows."""
     held = labels.any(axis=1)
     others = X[~held]
     if background is not None:

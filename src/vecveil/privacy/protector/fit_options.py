@@ -22,11 +22,11 @@ Utility = Literal["similarity", "neighbours", "sealed-search"] | UtilityTask
 Postprocess = str | Step | Sequence[str | Step] | None
 
 SEALED_TARGET = 0.99
-"""Default target of sealed search, whose exact ranking leaves candidates as the only loss."""
+"""Default target of sealed search, whose only loss is a missed candidate."""
 SEALED_ROWS = 4000
-"""Most texts of the fit that sealed search is calibrated on: their protected scores are sorted at every step."""
+"""Maximum number of texts for the calibration of sealed search, which sorts their scores at every step."""
 OWN_TAIL = 2000
-"""Fewest texts of a collection that stand for the rest of it: with fewer, ordinary texts do where there are any."""
+"""Minimum number of texts to model the rest of a collection; with fewer, ordinary texts model it if there are any."""
 
 DEFAULTS: dict[str, Any] = {
     "method": "subspace",
@@ -45,12 +45,12 @@ DEFAULTS: dict[str, Any] = {
     "seed": 0,
     "show_progress": None,
 }
-"""The keywords that every fit takes; others are options of the method."""
+"""Keywords that every fit takes; others are options of the method."""
 
 
 @dataclass(frozen=True)
 class SealedSearch:
-    """The search that a fit for sealed search aims at; fields as in `vecveil.fit_pairs`."""
+    """Settings of the search that a fit calibrates for; fields as in `vecveil.fit_pairs`."""
 
     candidates: int
     collection_size: int
@@ -66,7 +66,6 @@ class FitOptions:
         own: the method's options, an object of its ``option_type``.
         map: the map after the noise: ``none``, ``wiener``, or the method's ``own map``.
         after: the steps after the map.
-        concept: its name, or None.
     """
 
     owner: str
@@ -169,7 +168,7 @@ class FitOptions:
         return replace(self, own=replace(self.own, **changes))
 
     def of_rows(self, kept: Any, data: Data) -> FitOptions:
-        """Return the options with ``preserve``, one class a row, of the pairs ``kept``; None keeps all."""
+        """Return the options with ``preserve``, one class per row, of the pairs ``kept``; None keeps all."""
         preserve = getattr(self.own, "preserve", None)
         if kept is None or preserve is None:
             return self
@@ -207,7 +206,7 @@ class FitOptions:
         )
 
     def check_size(self, texts: int) -> None:
-        """Raise InvalidInputError for a collection that is to be smaller than the ``texts`` of the fit."""
+        """Raise InvalidInputError for a collection smaller than the ``texts`` of the fit."""
         if self.sealed is not None and self.sealed.collection_size < texts:
             raise out_of_range(
                 "fit", "collection_size", f"at least {texts}, the number of texts", self.sealed.collection_size
@@ -233,10 +232,7 @@ class FitOptions:
         return candidate
 
     def fitted_method(self) -> tuple[Method, Any]:
-        """Return the method and its options, or the plain method where another map replaces the method's own.
-
-        Without its map a subspace method erases nothing.
-        """
+        """Return the method and its options, or the plain method if another map replaces the method's own."""
         if self.method.without_map is None or self.map == "own map":
             return self.method, self.own
         plain = METHODS[self.method.without_map]
@@ -257,7 +253,7 @@ def method_named(name: str) -> Method:
 
 
 def require_no_pairs(method: Method, scale: Scale | None) -> None:
-    """Raise InvalidInputError for a method or a scale that labels alone do not serve."""
+    """Raise InvalidInputError for a method or a scale that needs pairs."""
     if not method.labels:
         known = ", ".join(name for name, each in METHODS.items() if each.labels)
         raise InvalidInputError(
@@ -274,7 +270,6 @@ def require_no_pairs(method: Method, scale: Scale | None) -> None:
 
 
 def _sealed_search(given: Mapping[str, Any]) -> SealedSearch | None:
-    """Return the settings of sealed search, or None for another utility."""
     utility, query_noise = given["utility"], given["query_noise"]
     sizes = {name: given[name] for name in ("candidates", "collection_size")}
     named = isinstance(utility, str) and utility == "sealed-search"
@@ -296,12 +291,9 @@ def _sealed_search(given: Mapping[str, Any]) -> SealedSearch | None:
 
 
 def check_postprocess(value: Any, default: str) -> tuple[str, tuple[Step, ...]]:
-    """Return the name of the map and the steps after it.
+    """Return the name of the map (``default`` is the method's own) and the steps after it.
 
-    Args:
-        value: None, or a string such as ``wiener,normalise,float16``, or a sequence of such names and of `Step`.
-            ``none`` or ``wiener`` first replaces the method's map.
-        default: the method's own map.
+    ``value`` is None, a string such as ``wiener,normalise,float16``, or a sequence of such names and of `Step`.
     """
     if value is None:
         return default, ()
@@ -322,7 +314,7 @@ def _step(text: str) -> Step:
         number = float(value) if value else None
     except ValueError:
         raise InvalidInputError(
-            f"{repr(text)[:40]} is no step of `postprocess`; steps are such as truncate:128 or int8:0.5.",
+            f"Unknown step of `postprocess`: {repr(text)[:40]}. Use steps such as truncate:128 or int8:0.5.",
             param="postprocess",
         ) from None
     if kind == "int8" and number is None:

@@ -1,7 +1,7 @@
 """Fit a protector: texts → data → noise shape and map of the method → scale of the noise → artefact with its report.
 
-`fit`, `fit_pairs` and `fit_labels` make the `Data` and the `FitOptions` of `fit_data`, which does the rest.
-`read_texts` turns texts and a concept into data: match, cut or split, rewrite, sample, encode.
+`fit`, `fit_pairs` and `fit_labels` build the `Data` and `FitOptions` for `fit_data`, which does the rest. `read_texts`
+turns texts and a concept into data: match, cut or split, rewrite, sample, encode.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from vecveil.validation import check_count, check_groups, check_seed, check_text
 
 MAX_PAIRS = MAX_BACKGROUND = 20_000
 LABELLED_TEXTS = 40_000
-# Fewest texts for a word to be a label: the next count where one covers too few occurrences.
+# Minimum number of texts for a word to be a label; the next one if it covers too few occurrences.
 TOKEN_COUNTS = (10, 5, 3)
 UTILITY_ROWS = 10_000
 DRAWS = 3
-"""Draws of the noise that a target of utility is met on."""
+"""Noise draws that a utility target is met on."""
 ROUNDING_MARGIN = 32
-"""Least standard deviation of noise in spacings of the released dtype; docs/randomness.md has the reasons."""
+"""Minimum standard deviation of noise in spacings of the released dtype; docs/randomness.md has the reasons."""
 
 NEXT_TO_NOTHING = 0.75
-"""Share of what clean vectors tell an attacker over chance from which on sealed search is refused as unprotected."""
+"""Refuse sealed search if at least this share of the clean leak remains."""
 Findings = dict[str, Any]
 
 UNBOUNDED = "Nothing bounds how well an attacker distinguishes a text with the concept from the same text without it."
@@ -79,33 +79,33 @@ def fit(
 ) -> Protector:
     """Return a protector that hides ``concept`` in the embeddings of texts like ``texts``.
 
-    Removing the concept's spans from the texts gives the pairs D+ and D-; texts without the concept are the
-    ordinary ones. At most 20,000 of each are used, drawn at random. For a concept given by labels see `fit_labels`.
+    Removing the concept's spans from the texts gives the pairs D+ and D-; texts without the concept are the ordinary
+    ones. At most 20,000 of each are used, drawn at random. For a concept given by labels see `fit_labels`.
 
     Args:
         texts: the user's texts, with and without the concept.
         encoder: a name for `vecveil.load_encoder`, or any object with ``encode(texts) -> (N, n)`` or LangChain's
             ``embed_documents``.
-        method: a name of `METHODS`, or of `TEXT_METHODS`, which rewrite the
-            texts and have no scale; ``vecveil methods`` lists them with their scales and options.
-        target_utility, epsilon: how strong the noise is: one of these, or of the other scales of `fit_pairs`.
-        utility: what a target of utility keeps; see `fit_pairs`.
-        groups: N ids of texts that belong together (a document, a patient), one of which never is on both sides of a
-            split of the texts with the concept; near-duplicates join their groups. A warning of the report says if a
-            group is too large for that. None: near-duplicates stay together unless most texts are.
-        **options: the options that `fit_pairs` lists, and the following ones of the texts.
+        method: a name of `METHODS`, or of `TEXT_METHODS`, which rewrite texts and have no scale; ``vecveil methods``
+            lists their scales and options.
+        target_utility, epsilon: the strength of the noise: one of these, or of the other scales of `fit_pairs`.
+        utility: the utility that a target keeps; see `fit_pairs`.
+        groups: N ids of texts that belong together (a document, a patient) and stay on one side of every split;
+            near-duplicates join their groups. The report warns of a group that is too large for that. None groups
+            near-duplicates unless most texts are.
+        **options: the options of `fit_pairs`, and the following.
 
     Options of the texts:
-        min_texts (20): fewest texts that must contain the concept.
-        min_token_count: fewest texts for a concept word to be a label; None takes 10, or 5 or 3 where that
-            would leave out more than half of the concept words' occurrences.
-        long_texts ("cut"): of a text that is longer than the encoder's window, ``cut`` takes what the encoder reads;
-            ``split`` makes windows of it, between sentences or words, which stay on one side of every split.
-        rewrite: what a detector finds is rewritten before a text is encoded, in the fit and in every release:
-            ``delete`` removes it, ``hypernym`` names its type ("a drug"), ``surrogate`` puts another member in its
-            place. The method then learns from the rewritten texts and the words of the original ones, so that it also
-            erases what the context still reveals. A target of utility compares with clean vectors of the rewritten
-            texts, except for ``sealed-search``; ``report["rewriting"]`` says what the rewriting itself costs.
+        min_texts (20): minimum number of texts that contain the concept.
+        min_token_count: minimum number of texts for a concept word to be a label; None takes 10, or 5 or 3 where that
+            would omit more than half of the concept words' occurrences.
+        long_texts ("cut"): of a text longer than the encoder's window, ``cut`` takes what the encoder reads; ``split``
+        makes windows of it, between sentences or words, which stay on one side of every split.
+        rewrite: rewrites what a detector finds before a text is encoded, in the fit and in every release: ``delete``
+            removes it, ``hypernym`` names its type ("a drug"), ``surrogate`` replaces it by another member. The method
+            learns from the rewritten texts and the words of the original ones, so it also erases what the context still
+            reveals. A utility target compares with clean vectors of the rewritten texts, except for ``sealed-search``;
+            ``report["rewriting"]`` has the cost of rewriting.
         detector: for ``rewrite``: a `Concept` or its file, an object with ``detect(texts)``, or entity types as in a
             concept file, such as ``["EMAIL_ADDRESS"]`` (Presidio) or ``{"engine": "spacy", "model": ..., "types":
             [...]}``. None takes the concept's own detectors.
@@ -113,18 +113,16 @@ def fit(
             others.
         surrogate_key: secret for ``surrogate``: a `NoiseKeys`, the path of a key file, or ``env:NAME``. The saved
             protector contains the name of the key, not the key.
-        surrogates: members for ``surrogate``: ``"own"`` (what the detector finds in the texts), ``"faker"``, or
-            lists by label.
+        surrogates: members for ``surrogate``: ``"own"`` (from the texts), ``"faker"``, or lists by label.
 
     Raises:
-        ConceptError: the concept matches nothing, too few texts, or leaves nothing of them.
+        ConceptError: the concept matches nothing, too few texts, or whole texts only.
         CalibrationError: the target is out of reach; the message names the best reachable value.
 
     Cost:
-        Encoding each text once, and each text with the concept again without it. ``subspace`` also encodes up to
-        10,000 frequent words by themselves if at least 20 listed words are frequent. Then seconds at 384 dimensions;
-        the search costs n³ operations for each of about 25 settings: on one core a minute at 1,536 dimensions, a
-        quarter of an hour at 4,096.
+        Each text is encoded once, and each text with the concept again without it. ``subspace`` also encodes up to
+        10,000 frequent words if at least 20 listed words are frequent. The search costs n³ operations for each of about
+        25 settings: on one core seconds at 384 dimensions, a minute at 1,536, a quarter of an hour at 4,096.
     """
     keywords = dict(options, method=method, target_utility=target_utility, epsilon=epsilon)
     keywords |= {"utility": utility, "seed": seed}
@@ -154,18 +152,17 @@ def fit_pairs(
         positive, negative: (N, n) embeddings with and without the concept; row i of each is one pair.
         token_labels: (N, V) 0/1, the concept terms in the text of each positive row. Without it the concept's
             directions come from the pairs, which hides less.
-        background: (K, n) embeddings of ordinary texts, for covariances and the calibration of utility. With
-            fewer than 20 rows the negatives replace them.
-        words: marks of the words in the texts of the positive and then of the background rows, which
-            `mark_words` makes. ``subspace`` then hides words outside the list too, which it judges by
-            their likeness to the listed ones; `fit` does so by itself.
+        background: (K, n) embeddings of ordinary texts, for covariances and the calibration of utility. With fewer than
+            20 rows the negatives replace them.
+        words: word marks of the positive and then of the background rows, from `mark_words`. ``subspace`` then also
+            hides unlisted words that resemble the listed ones, as `fit` does.
         groups: (N,) ids of rows that belong together; None groups near-duplicates by cosine.
-        **options: the following ones.
+        **options: the following.
 
     Options of every method:
         method ("subspace"): a name of `METHODS`; ``vecveil methods`` lists them with their scales.
-        target_utility: a scale of the noise, of which a fit takes one: the most noise that keeps this share of the
-            clean utility, with both sides protected.
+        target_utility: the most noise that keeps this share of the clean utility, with both sides protected. A fit
+            takes exactly one scale: this or one of the next six.
         epsilon: ε per unit of the mechanism's norm, or with ``delta`` (ε, δ) for ``ldp-gaussian``. With unit-norm
             vectors the noise has a norm of about n/ε: below ε ≈ n/2 little is left of the vector.
         noise_to_signal: the root mean square norm of the noise, before the map, divided by the vectors'.
@@ -174,39 +171,39 @@ def fit_pairs(
             concept from the same text without it, for 95 % of the pairs.
         sigma: the standard deviation per coordinate, of ``gaussian``.
         radius: the norm of every perturbation, of ``textcrafter``, whose vectors have norm 1.
-        utility: the utility of ``target_utility``: ``similarity`` (Pearson correlation of pairwise cosines
-            with the clean ones, half random pairs, half near neighbours), ``neighbours`` (recall@10), or a
-            `vecveil.metrics.UtilityTask` such as `StsTask`, `RetrievalTask`, `ClassificationTask`.
-            ``sealed-search`` is recall@10 of a `vecveil.ProtectedCollection`, which ranks candidates exactly; a
-            `RetrievalTask` with ``candidates`` is nDCG@10 there. The lower confidence limit meets the target,
-            which is 0.99 where no scale is given.
+        utility: the utility of ``target_utility``: ``similarity`` (Pearson correlation of pairwise cosines with the
+            clean ones, half random pairs, half near neighbours), ``neighbours`` (recall@10), or a
+            `vecveil.metrics.UtilityTask` such as `StsTask`, `RetrievalTask`, `ClassificationTask`. ``sealed-search`` is
+            recall@10 of a `vecveil.ProtectedCollection`, which ranks candidates exactly; a `RetrievalTask` with
+            ``candidates`` is nDCG@10 there. The lower confidence limit meets the target, which is 0.99 if no scale is
+            given.
         candidates: of sealed search: rows that a search fetches and ranks exactly, at least 10.
-        collection_size: of sealed search: rows of the collection to come, at least the number of texts. Its further
-            rows are modelled like these texts, or like ``background`` where there are fewer than 2,000 positives.
-        query_noise: of sealed search: 0 for queries through the map without noise, as
-            ``ProtectedCollection(..., query_noise=0)`` sends them.
-        accept_leak: of sealed search with a target: return a protector that leaves an attacker more than three quarters
-            of what clean vectors tell over chance. By default it is refused.
-        before: ``none``, ``normalise`` or ``clip:RADIUS``, applied before the noise. It bounds the distance
-            between two inputs, which turns metric privacy into local privacy.
-        postprocess: steps after the noise, free of privacy cost. None takes the method's own (subspace its
-            map, covariance the Wiener filter, others nothing). A comma-separated string or a list of:
-            ``none`` or ``wiener`` first, in place of the method's own map; then ``normalise``, ``truncate:M``,
-            ``float16``, ``int8`` (``int8:RANGE``), ``binary``, or `vecveil.privacy.mechanisms.Step`. Without its own
-            map the subspace method erases nothing and becomes plain Laplace noise.
+        collection_size: of sealed search: rows of the collection, at least the number of texts. Rows beyond the texts
+            are modelled like them, or like ``background`` with fewer than 2,000 positives.
+        query_noise: of sealed search: 0 sends queries through the map without noise, as ``ProtectedCollection(...,
+            query_noise=0)`` does.
+        accept_leak: of sealed search with a target: return a protector even if an attacker keeps more than three
+            quarters of the clean leak over chance. By default the fit refuses it.
+        before: ``none``, ``normalise`` or ``clip:RADIUS``, applied before the noise. It bounds the distance between two
+            inputs, which turns metric privacy into local privacy.
+        postprocess: steps after the noise, free of privacy cost. None takes the method's own (subspace its map,
+            covariance the Wiener filter, others nothing). A comma-separated string or a list of: ``none`` or ``wiener``
+            first, in place of the method's own map; then ``normalise``, ``truncate:M``, ``float16``, ``int8``
+            (``int8:RANGE``), ``binary``, or `vecveil.privacy.mechanisms.Step`. Without its own map the subspace method
+            erases nothing and becomes plain Laplace noise.
         output: ``reduced`` releases the m kept coordinates (N, m) of the subspace method.
         encoder: the encoder of the embeddings, stored by name and fingerprint.
-        concept_name, seed (0), show_progress (None): the name that is saved, and the seed of every random choice.
+        concept_name, seed (0), show_progress (None): the saved name, and the seed of every random choice.
         splits (1): number of variates per normal of the noise; more makes attacks on the noise's bits harder.
 
     Options of the methods:
-        The fields of the classes in `vecveil.privacy.protector.methods` describe them: `subspace.SubspaceOptions`,
+        See the fields of the classes in `vecveil.privacy.protector.methods`: `subspace.SubspaceOptions`,
         `noise.CovarianceOptions`, `sparse.SparseOptions`, `sparse.WhiteboxOptions`, `textcrafter.TextCrafterOptions`,
         and, of `fit`, `text_level.RandomOptions` and `text_level.SemanticOptions`.
 
     Raises:
-        CalibrationError: the target is out of reach, and the message names the best reachable value; or sealed search
-            leaves it next to no protection (``accept_leak``).
+        CalibrationError: the target is out of reach (the message names the best reachable value), or sealed search
+            leaks too much (``accept_leak``).
     """
     settings = FitOptions.of("fit_pairs", options)
     data = Data.of_pairs(positive, negative, token_labels, background, groups, words)
@@ -219,18 +216,19 @@ def fit_labels(
 ) -> Protector:
     """Return a protector that hides the label of a text (sentiment, topic, author), fitted on embeddings.
 
-    No text is "without the concept", so there are no pairs: the covariance between labels replaces theirs.
-    ``subspace`` erases the directions of the label means, one less than there are classes; other differences between
-    labels are left to the kept directions and the noise.
+    No text is "without the concept", so the covariance between labels replaces that of pairs. ``subspace`` erases the
+    directions of the label means, one fewer than classes; the kept directions and the noise may still reveal other
+    differences between labels.
 
     Args:
         X: (N, n) embeddings.
-        labels: N strings or integers, None for a text without a label; or a 0/1 array (N, V), where a text may
-            hold several. At least ten texts per label. Texts without a label are ordinary ones; with a single
-            label they are the other class.
+        labels: N strings or integers, None for a text without a label; or a 0/1 array (N, V), where a text may have
+            several. At least ten texts per label. Texts without a label are ordinary ones; with a single label they are
+            the other class.
         background: (K, n) further embeddings of texts without a label.
         groups, **options: see `fit_pairs`. The method is ``subspace``, ``covariance`` (shape "labels"), ``sparse`` (two
-            classes), ``sparse-whitebox`` or one that learns nothing of the concept. There is no ``target_advantage``.
+            classes), ``sparse-whitebox`` or one that learns nothing of the concept. ``target_advantage`` is not
+            available.
 
     Raises:
         InvalidInputError: the method or an option needs pairs.
@@ -247,7 +245,6 @@ def fit_labels(
 
 
 def _warned(protector: Protector) -> Protector:
-    """Return ``protector``, after a Python warning for each warning of its report."""
     for sentence in protector.report["warnings"]:
         warnings.warn(sentence, FitWarning, stacklevel=3)
     return protector
@@ -294,7 +291,7 @@ def fit_data(data: Data, options: FitOptions, findings: Mapping[str, Any] | None
     sentences = [*(findings or {}).get("warnings", []), *candidate.findings.get("warnings", [])]
     if equal:
         sentences.insert(0, f"{equal} of {len(whole.positive)} pairs were left out: their two vectors are equal.")
-    # A text stage removes words before any vector is made: its own figures say what that leaves.
+    # A text stage removes words before encoding; its own figures measure the rest.
     target = None if options.scale is None else options.scale.utility_target
     if options.sealed is not None and target is not None and data.originals is None:
         leak = _little_protection(protector, data, candidate, options, noise)
@@ -310,7 +307,7 @@ def fit_data(data: Data, options: FitOptions, findings: Mapping[str, Any] | None
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """The keywords of `vecveil.fit` that belong to texts, described there."""
+    """Keywords of `vecveil.fit` for texts; see there."""
 
     min_texts: int = MIN_PAIRS
     min_token_count: int | None = None
@@ -329,7 +326,6 @@ class TextOptions:
             check_count(self.min_token_count, owner="fit", param="min_token_count")
 
     def stage(self, concept: Concept) -> StageOptions | None:
-        """Return the checked options of the rewriting before the encoder, or None for none."""
         given = {name: getattr(self, name) for name in ("detector", "hypernyms", "surrogate_key", "surrogates")}
         if self.rewrite is None and all(value is None for value in given.values()):
             return None
@@ -341,8 +337,7 @@ class PairTexts:
     """The texts of pairs, the user's own first, and ordinary ones. Keep it in memory: it contains texts.
 
     Attributes:
-        labels: (N, V) the concept words in each positive.
-        vocabulary: the word of each label.
+        labels: (N, V) the words of ``vocabulary`` in each positive.
         listed: the concept's words, except the rarest.
     """
 
@@ -373,14 +368,14 @@ class PairTexts:
         )
 
     def words(self, encode: Any) -> WordMarks:
-        """Return the marks of the words in the positives and, after them, in the ordinary texts."""
+        """Return the word marks of the positives and, after them, of the ordinary texts."""
         return mark_words(self.positive + self.ordinary, self.listed, encode, labels=self.vocabulary)
 
     def groups(self, X: Embeddings, group_of: Mapping[str, Any] | None) -> Groups | None:
-        """Return ids of near-duplicates and of texts of one group; None if the vectors alone show them."""
+        """Return ids of near-duplicates and of texts of one group; None if the vectors alone determine them."""
         if group_of is None:
             folded = [canonical(text) for text in self.positive]
-            # An encoder may place copies in different composition far apart.
+            # An encoder may place copies in different Unicode composition far apart.
             copies = len(set(folded)) < len(set(self.positive))
             return joined_groups(near_duplicate_groups(X), folded) if copies else None
         return joined_groups(near_duplicate_groups(X), [group_of[text] for text in self.positive])
@@ -388,13 +383,7 @@ class PairTexts:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextFit:
-    """The texts of one fit with their vectors. Keep it in memory: it contains texts.
-
-    Attributes:
-        options: of the fit, with the encoder loaded and the method's options for these rows.
-        findings: entries for the report of the fit.
-        stage: the rewriting before the encoder, or None.
-    """
+    """The texts of one fit with vectors, encoder and report entries. Keep it in memory: it contains texts."""
 
     data: Data
     options: FitOptions
@@ -403,7 +392,6 @@ class TextFit:
     stage: TextStage | None
 
     def with_stage(self, protector: Protector) -> Protector:
-        """Return the protector with the text stage that rewrote its texts."""
         if self.stage is None:
             return protector
         texts = [self.matches.texts[i] for i in self.matches.with_concept]
@@ -416,11 +404,7 @@ class TextFit:
 def read_texts(
     texts: Texts, concept: Concept, groups: Sequence[Any] | None, reading: TextOptions, options: FitOptions
 ) -> TextFit:
-    """Return the vectors of texts and of the same texts without the concept, or with their labels.
-
-    Raises:
-        ConceptError: the concept matches nothing, too few texts, or leaves nothing of them.
-    """
+    """Return the vectors of texts and of the same texts without the concept, or with their labels."""
     stage_options = reading.stage(concept)
     if stage_options is not None and options.sealed is not None and isinstance(options.utility, UtilityTask):
         raise InvalidInputError(
@@ -433,7 +417,7 @@ def read_texts(
     group_of: dict[str, Any] | None = None
     if groups is not None:
         ids = check_groups(groups, len(texts), owner="fit")
-        # A text that stands in two groups joins them, also where its copies differ in composition or spaces.
+        # A text in two groups joins them, even if its copies differ in composition or spaces.
         joined = joined_groups(np.unique([canonical(text) for text in texts], return_inverse=True)[1], ids)
         group_of = dict(zip(texts, joined.tolist(), strict=True))
     labelled = concept.labels is not None or concept.labels_column is not None
@@ -441,10 +425,10 @@ def read_texts(
         require_no_pairs(options.method, options.scale)
         if preserve is not None:
             raise InvalidInputError("A concept given by labels does not take `preserve`.", param="preserve")
-    # Before the model is loaded, which takes long: a concept that too few texts contain fails here.
+    # Fail here if too few texts contain the concept, before the slow loading of the model.
     min_texts, show = reading.min_texts, options.show_progress
     matches = concept.find(texts, min_texts=min_texts, show_progress=show)
-    # Load once: the object that encodes is also the one the protector keeps.
+    # Load once: the protector keeps the object that encodes.
     encoder = load_encoder(options.encoder)
     options = replace(options, encoder=encoder)
     if (same := concept.for_encoder(encoder)) is not concept:
@@ -499,7 +483,6 @@ def _encoded_labels(
     stage_options: StageOptions | None,
     group_of: Mapping[str, Any] | None,
 ) -> tuple[Data, TextStage | None]:
-    """Return the vectors of at most 40,000 texts and their labels, for a concept given by labels."""
     assert matches.labels is not None
     rows = sample(len(texts), LABELLED_TEXTS, np.random.default_rng(options.seed))
     chosen = [texts[int(i)] for i in rows]
@@ -513,7 +496,7 @@ def _encoded_labels(
 def _encoded(
     texts: list[str], options: FitOptions, stage_options: StageOptions | None, *, detected: int | None = None
 ) -> tuple[Embeddings, TextStage | None]:
-    """Return the vectors of ``texts``, rewritten first by a text stage that is made from the first ``detected``."""
+    """Return the vectors of ``texts``; a text stage made from the first ``detected`` rewrites them."""
     if stage_options is None:
         return options.encoder.encode(texts, show_progress=options.show_progress), None
     stage = TextStage.of(stage_options, texts[:detected], options.seed, options.show_progress)
@@ -559,9 +542,9 @@ def _encoded_pairs(
 
 
 def _check_concept(data: Data, options: FitOptions) -> None:
-    """Raise InvalidInputError where the data shows nothing of the concept."""
+    """Raise InvalidInputError if the concept changes no vector."""
     moments = data.moments
-    # Rewriting can make all pairs equal: then the subspace has the labels, and isotropic noise needs neither.
+    # Rewriting can make all pairs equal: the subspace then learns from labels, and isotropic noise needs neither.
     by_labels = options.method.name == "subspace" and moments.B is not None and moments.B.any()
     if by_labels or (data.rewritten and not options.method.options):
         return
@@ -617,10 +600,7 @@ def _noise(candidate: Candidate, data: Data, own: Embeddings, task: UtilityTask,
 def _check_precision(
     mechanism: Mechanism, candidate: Candidate, scale: Scale | None, noise: float, rms_norm: float, own: Embeddings
 ) -> None:
-    """Raise InvalidInputError, with the least scale that works, where the dtype of the rows loses the noise.
-
-    A shuffle, a rewriting and TextCrafter have no law of noise, so nothing is checked.
-    """
+    """Raise InvalidInputError, with the least scale that works, if the dtype of the rows loses the noise."""
     if scale is None or not mechanism.least_deviation:
         return
     # In float64, which contains every noise that a fit accepts, and with a fixed seed: only the magnitude counts.
@@ -657,7 +637,7 @@ def _with_ranges(protector: Protector, own: Embeddings, seed: int) -> Protector:
     steps: list[Step] = []
     for step in protector.after:
         if step.value == OPEN_RANGE:
-            # The range depends on the steps before this one, so they are applied first.
+            # The range depends on the earlier steps, so apply them first.
             released = replace(protector, after=tuple(steps)).protect(own[:2000], seed)
             # A quantile: one outlier would coarsen the grid for all.
             step = Step("int8", float(np.quantile(np.abs(released), 0.9999)) or 1.0)
@@ -677,7 +657,6 @@ def _report(
     own: Embeddings,
     equal: int,
 ) -> dict[str, Any]:
-    """Return the counts, parameters and measurements of a fit."""
     mechanism, labels = protector.mechanism, data.token_labels
     scales = mechanism.parameters()
     utility = _utility_record(protector, task, own, options.seed)
@@ -704,13 +683,12 @@ def _report(
 
 
 def _utility_record(protector: Protector, task: UtilityTask, own: Embeddings, seed: int) -> dict[str, Any]:
-    """Measure the chosen task and the two label-free ones on fresh draws."""
     tasks: dict[str, UtilityTask] = {
         "similarity": SimilarityTask.of(own, seed=seed + 1),
         "neighbours": NeighbourTask(own[:2000], queries=300, seed=seed),
         task.key: task,
     }
-    # Other draws than the calibration had, whose utility meets the target by construction.
+    # Calibration draws meet the target by construction, so measure on fresh ones.
     rng = np.random.default_rng(seed + 1)
 
     def release(X: Embeddings, generator: np.random.Generator | None) -> Embeddings:
@@ -720,7 +698,7 @@ def _utility_record(protector: Protector, task: UtilityTask, own: Embeddings, se
 
 
 def _sealed_record(utility: dict[str, Any], dimension: int) -> dict[str, Any]:
-    """Return the outlook of sealed search with the bytes that a query fetches, or nothing for another utility."""
+    """Return the forecast of sealed search with the bytes that a query fetches; empty for another utility."""
     outlook = utility.get(SealedSearchTask.key, {}).pop("outlook", None)
     if outlook is None:
         return {}
@@ -732,12 +710,8 @@ def _sealed_record(utility: dict[str, Any], dimension: int) -> dict[str, Any]:
 def _little_protection(
     protector: Protector, data: Data, candidate: Candidate, options: FitOptions, noise: float
 ) -> tuple[dict[str, float], str] | None:
-    """Return figures and a warning if an attacker recovers nearly what it recovers from clean vectors.
-
-    Raises:
-        CalibrationError: the same, without ``accept_leak``.
-    """
-    # The search's own figure is of texts that the maps were not fitted on; other methods have none.
+    """Return figures and a warning if an attacker recovers nearly the clean leak; raise without ``accept_leak``."""
+    # The subspace search has measured it on held-out texts; other methods have no such figure.
     leak = candidate.findings.get("reader", {}).get("listed") or leak_of_releases(
         data, lambda X, rng: protector.protect(X, rng), options.seed
     )
@@ -762,10 +736,7 @@ def _little_protection(
 
 
 def _concept_distance(protector: Protector, data: Data, method: Method) -> dict[str, Any]:
-    """Return the distances between "with" and "without" in the mechanism's metric, and the resulting advantage.
-
-    With a non-invertible map the total variation at the quotient distance is an upper bound.
-    """
+    """Return the distances within pairs in the mechanism's metric, and the resulting advantage."""
     positive, negative = data.sides("concept", "")
     down = None if protector.map is None else protector.map.down
     differences = np.asarray(positive, dtype=np.float64) - np.asarray(negative, dtype=np.float64)
@@ -794,7 +765,6 @@ def _word_warnings(data: Data) -> list[str]:
 
 
 def _fit_text_level(texts: Texts, concept: Concept, encoder: Any, keywords: Mapping[str, Any]) -> Protector:
-    """Return the protector of a method that rewrites texts before they are encoded."""
     started = time.perf_counter()
     chosen = TEXT_METHODS[keywords["method"]]
     defaults = DEFAULTS | {name: each.default for name, each in TextOptions.__dataclass_fields__.items()}
@@ -870,13 +840,7 @@ def refit_refusal(protector: Protector) -> str | None:
 
 
 def refit(protector: Protector, data: Data) -> Protector:
-    """Return a protector with the method, settings and noise of ``protector``, fitted on other data.
-
-    An audit of unlisted terms fits again without them.
-
-    Raises:
-        InvalidInputError: `refit_refusal` gives a reason.
-    """
+    """Return a protector like ``protector``, fitted on other data; raise if `refit_refusal` gives a reason."""
     reason, settings = refit_refusal(protector), protector.settings
     if reason is not None or settings is None:
         raise InvalidInputError(f"The protector cannot be fitted again. {reason}", param="protector")

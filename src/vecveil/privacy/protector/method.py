@@ -1,4 +1,4 @@
-"""Methods and the strength of their noise: scale, law of the noise, candidate, and the calibration to a target."""
+"""Methods and the strength of their noise: scale, noise family, candidate, and the calibration to a target."""
 
 from __future__ import annotations
 
@@ -64,11 +64,7 @@ class Scale:
     def of(
         cls, keywords: Mapping[str, Any], *, method: str, allowed: tuple[str, ...], takes_delta: bool
     ) -> Scale | None:
-        """Return the one scale in ``keywords``, or None for a method without a scale.
-
-        Raises:
-            InvalidInputError: none, several, or one that the method does not take.
-        """
+        """Return the one scale in ``keywords``, or None for a method without one; raise for any other number."""
         scales = [cls(kind, keywords[kind]) for kind in KINDS if keywords.get(kind) is not None]
         delta = keywords.get("delta")
         kinds = [each.kind for each in scales]
@@ -95,11 +91,7 @@ class Scale:
         return self.value if self.kind == "target_utility" else None
 
     def noise(self, rms_norm: float, dimension: int, family: NoiseFamily) -> float | None:
-        """Return the noise-to-signal ratio, or None if a target needs a search.
-
-        Raises:
-            InvalidInputError: the ratio is not in [1e-9, 1e9], where floating-point arithmetic is meaningful.
-        """
+        """Return the noise-to-signal ratio, in [1e-9, 1e9], or None if a target needs a search."""
         if self.kind == "target_cosine":
             return family.cosine_ratio(self.value, dimension)
         if self.kind.startswith("target"):
@@ -132,19 +124,19 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseFamily:
-    """A law of noise with one free scale, the noise-to-signal ratio.
+    """A noise law with one free scale, the noise-to-signal ratio.
 
-    The ratio is the root mean square norm of the noise divided by the vectors'. (For the sphere it is that of Laplace
+    The ratio is the root mean square norm of the noise divided by the vectors'. (On the sphere it is that of Laplace
     noise at the same ε, the limit of the Purkayastha mechanism for large ε.)
 
     Attributes:
         mechanism: from a shape, a ratio, the root mean square norm of the vectors, and splits.
         ratio: from ε, σ or a radius, that norm, and n.
-        cosine_ratio: from the mean cosine of clean and noisy vectors, and n. The default, √(1/c² − 1), is exact up
-            to 1/n for vectors of one norm and isotropic noise; a fit measures it.
+        cosine_ratio: from the mean cosine of clean and noisy vectors, and n. The default, √(1/c² − 1), is exact up to
+            1/n for vectors of one norm and isotropic noise; a fit measures it.
         is_linear: noise at ratio r is r times the noise at ratio 1, so one draw serves every ratio.
         can_split: each normal variate of the noise can be a sum of several.
-        of_epsilon: the mechanism from n, ε and splits, where the ratio does not determine ε.
+        of_epsilon: the mechanism from n, ε and splits, if the ratio does not determine ε.
     """
 
     mechanism: Callable[[NoiseShape, float, float, int], Mechanism]
@@ -181,9 +173,8 @@ class Candidate:
 
     Attributes:
         map_of: the map T at a noise-to-signal ratio; only a Wiener filter depends on it.
-        parameters: the method's options as they were chosen; `refit` fits with them again.
+        parameters: the method's options as chosen; `refit` uses them again.
         fixed_map: True if ``map_of`` ignores its argument.
-        before, after: steps around noise and map.
         mechanism: of a method with a fixed scale; None takes the family's.
         findings: entries for the report of the fit; ``warnings`` is a list.
     """
@@ -199,7 +190,7 @@ class Candidate:
     findings: Mapping[str, Any] = field(default_factory=dict)
 
     def mechanism_at(self, noise: float, rms_norm: float, scale: Scale | None, splits: int = 1) -> Mechanism:
-        """Return the mechanism at a noise-to-signal ratio, which ``scale`` gave."""
+        """Return the mechanism at a noise-to-signal ratio, which ``scale`` determined."""
         if self.mechanism is not None:
             return self.mechanism
         if self.family.of_epsilon is not None:
@@ -210,12 +201,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Aim:
-    """Target of a method's search.
-
-    Attributes:
-        task: the utility that a target of utility means.
-        before: the step before the noise, which the data has passed.
-    """
+    """Target of a method's search: the ``task`` of a utility target, and the step ``before`` the noise."""
 
     task: UtilityTask
     scale: Scale | None
@@ -239,14 +225,14 @@ class Method:
 
     Attributes:
         build: makes a candidate from the data of a fit, the method's options, and the aim of the search.
-        option_type: frozen dataclass of its options, which checks them; `fit` takes its fields as keywords.
+        option_type: frozen dataclass that checks its options; `fit` takes its fields as keywords.
         kind: basis of its protection: ``formal`` (proof), ``empirical`` (measurements), ``obfuscation`` (neither).
         metric: distance of its guarantee.
         postprocess: its default post-processing of noisy vectors.
         without_map: the method that remains when another map replaces its ``own map``.
-        family: law of its noise, as a function of δ or None.
+        family: its noise law, as a function of δ or None.
         delta: True if it takes δ with ε.
-        revision: raised when the fit changes, so that experiments measure it again.
+        revision: increased when the fit changes, so that experiments measure it again.
         before: its default preprocessing.
         labels: True if it can learn from labels without pairs.
         no_refit: why it cannot be fitted again on other words; empty if it can.
@@ -275,7 +261,6 @@ class Method:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Return the names of its options."""
         return option_names(self.option_type)
 
 
@@ -298,19 +283,16 @@ def isotropic(data: Data, options: Any, aim: Aim) -> Candidate:
 
 
 SMALLEST_NOISE = 0.02
-"""Least noise-to-signal ratio of a calibration: noise below it protects nothing."""
+"""Minimum noise-to-signal ratio of a calibration: less noise protects nothing."""
 LARGEST_NOISE = 100.0
 SMALL = 1024
-"""Largest dimension for which a search is quicker on one BLAS thread."""
+"""Maximum dimension for which a search is faster on one BLAS thread."""
 ADVANTAGE_QUANTILE = 0.95
 COSINE_ROWS = 2000
 
 
 class CommonDraws:
-    """Releases of one candidate at any noise level from the same draws, so utility is smooth in the level.
-
-    For a linear family T x and T z are cached per array: a further level costs one addition.
-    """
+    """Releases of one candidate at any noise level from the same cached draws, so utility is smooth in the level."""
 
     def __init__(self, candidate: Candidate, rms_norm: float, seed: int, *, reduced: bool = True) -> None:
         self.candidate = candidate
@@ -320,7 +302,6 @@ class CommonDraws:
         self._cache: dict[int, tuple[Embeddings, Embeddings, Embeddings | None, int]] = {}
 
     def at(self, noise: float) -> Callable[[Embeddings, np.random.Generator | None], Embeddings]:
-        """Return the release at a noise-to-signal ratio."""
         candidate = self.candidate
         linear = candidate.map_of(noise)
 
@@ -367,13 +348,8 @@ def calibrate(
 ) -> float:
     """Return the noise-to-signal ratio of ``candidate`` that meets the target ``scale``.
 
-    Args:
-        data: of the fit, after the step before the noise.
-        own: the user's embeddings, for a target cosine.
-        draws: number of draws of the noise; their mean utility meets a target.
-
-    Raises:
-        CalibrationError: no noise reaches the target; the message names the best figure.
+    ``data`` has passed the step before the noise; ``own`` embeddings are for a target cosine. The mean utility of
+    ``draws`` of the noise meets a target. An unreachable one raises `CalibrationError` with the best figure.
     """
     rms_norm = data.moments.rms_norm
     if scale.kind == "target_cosine":
@@ -392,7 +368,7 @@ def calibrate(
     with blas_threads(candidate.shape.dimension):
         noise = largest_noise(utility, scale.value)
     if noise is None and draws > 1:
-        # A search tries settings on one draw: where that draw meets the target by a hair, it counts.
+        # A search tries settings on one draw; a setting that meets the target on it by a hair counts.
         return calibrate(candidate, scale, data, task, own, seed=seed)
     if noise is None:
         raise refuse_target(scale.value, utility(SMALLEST_NOISE), task)
@@ -450,9 +426,7 @@ def noise_of_advantage(
 def bisect(holds: Callable[[float], bool]) -> float | None:
     """Return the largest noise-to-signal ratio from `SMALLEST_NOISE` to `LARGEST_NOISE` at which ``holds``, or None.
 
-    Args:
-        holds: true up to some ratio and false above it. Calls should share their draws, or bisection follows
-            the sampling error.
+    Calls of ``holds`` should share their draws, or bisection follows the sampling error.
     """
     low, high = SMALLEST_NOISE, LARGEST_NOISE
     if not holds(low):
@@ -467,7 +441,6 @@ def bisect(holds: Callable[[float], bool]) -> float | None:
 
 
 def blas_threads(n: int) -> AbstractContextManager[Any]:
-    """Return the context of a search on vectors of dimension ``n``."""
     # Small products take longer with several BLAS threads, several times so on a busy machine.
     return one_blas_thread() if n <= SMALL else nullcontext()
 
@@ -478,7 +451,6 @@ def largest_noise(utility: Callable[[float], float], target: float) -> float | N
 
 
 def refuse_target(target: float, reachable: float, task: UtilityTask) -> CalibrationError:
-    """Return the error for a target utility out of reach."""
     # Rounded down, so that a fit with the figure of the message succeeds.
     lower = math.floor(max(reachable, 0.0) * 1000) / 1000
     why = (

@@ -1,7 +1,6 @@
 """`ReleasePolicy`: releases of a collection's documents and of the queries compared with them, for any embedder.
 
-Documents always pass the protector. A query has to end up in the same space, so it passes the same map; the policy
-chooses its noise by ``query_noise``, in units of a document's:
+Documents always pass the protector. A query passes the same map, with ``query_noise`` in units of a document's noise:
 
 1           the protection of a document: for queries that an untrusted party sees.
 above 1     more noise and the same map: a query is often shorter and more specific than a document.
@@ -41,12 +40,12 @@ class ReleasePolicy:
 
     Args:
         protector: of the documents.
-        query_noise: the noise of a query in units of a document's: 1 or more, or 0 for the map without noise.
-        key: for keyed noise on both sides: the same item with the same content gets the same release, so repeated
-            requests average nothing away. It stays in memory, is never shown and never saved.
+        query_noise: noise of a query in units of a document's: 1 or more, or 0 for the map without noise.
+        key: for keyed noise on both sides: the same item with the same content gets the same release, so averaging
+            repeated requests gains nothing. Never shown and never saved.
         ledger: counts the releases of each item and refuses those beyond its cap.
 
-    The ids of a caller name the items, else their texts, else their vectors.
+    The caller's ids identify items, else their texts, else their vectors.
     """
 
     protector: Protector
@@ -104,7 +103,7 @@ class ReleasePolicy:
         Args:
             rng: None for secure noise; a seed is repeatable and insecure.
             ids: one per row.
-            texts: the texts of ``X``; with a key or a ledger and no ids they name the items.
+            texts: the texts of ``X``; with a key or a ledger and no ids they identify the items.
             rewritten: ``X`` are vectors of texts that the protector has rewritten; see `Protector.protect`.
         """
         return self._release(self.protector, X, rng, ids, texts, rewritten)
@@ -191,7 +190,7 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 class PlaintextWarning(UserWarning):
-    """Texts are stored in clear with their protected vectors: whoever has the store needs no attack."""
+    """Texts are stored in plain text with their protected vectors: an attacker with the store reads them."""
 
 
 class CleanQueryWarning(UserWarning):
@@ -219,10 +218,7 @@ def open_policy(
     key: KeySource = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
 ) -> ReleasePolicy:
-    """Return the release policy of ``protector`` with the arguments of `PolicyOptions`.
-
-    A `ReleasePolicy` is returned unchanged and accepts no further arguments but its own.
-    """
+    """Return the release policy of ``protector`` with these `PolicyOptions`; a `ReleasePolicy` accepts none."""
     if isinstance(protector, ReleasePolicy):
         own = protector.query_noise, protector.key, protector.ledger
         if (query_noise, key, ledger) not in ((1, None, None), own):
@@ -287,7 +283,7 @@ def policy_config(
 
 
 def fitted_candidates(protector: Protector | None) -> int:
-    """Return the rows that a search fetches: those that ``protector`` was fitted for, or 200."""
+    """Return the number of rows that a search fetches: that of the fit of ``protector``, or 200."""
     report = {} if protector is None else protector.report
     return int(report.get("sealed_search", {}).get("candidates", 200))
 
@@ -299,7 +295,7 @@ def check_saved(policy: ReleasePolicy, fingerprint: str | None) -> None:
 
 
 def saved_source(owner: str, name: str, value: Any) -> str:
-    """Return the name of a file, absolute, or of a variable, for a saved configuration; raise for an object."""
+    """Return the absolute file name, or the variable, for a saved configuration; raise for an object."""
     if not isinstance(value, str | os.PathLike):
         said = f"{owner}: `{name}` is an object, which a saved configuration cannot hold. Save it, and pass its path."
         raise InvalidInputError(said, code="E-INPUT-TYPE", param=name)
@@ -312,7 +308,7 @@ def saved_source(owner: str, name: str, value: Any) -> str:
 
 
 def warn_plaintext(where: str, fix: str, *, stacklevel: int = 3) -> None:
-    """Warn that ``where`` stores texts in clear with their vectors; ``fix`` is a sentence of advice."""
+    """Warn that ``where`` stores texts in plain text with their vectors; ``fix`` is a sentence of advice."""
     warnings.warn(
         f"Texts are stored in clear with their vectors, in {where}: anyone with access can read them. {fix}",
         PlaintextWarning,
@@ -323,8 +319,8 @@ def warn_plaintext(where: str, fix: str, *, stacklevel: int = 3) -> None:
 class WrappedEmbedder:
     """A release policy around an embedder: a framework's, or a user's function.
 
-    Before its first use the embedder embeds fixed sentences, whose vectors must match the protector's probe. For a
-    protector that was fitted on vectors alone, only the dimension is verified. ``owner`` is a class, for errors.
+    Before its first use the embedder embeds fixed sentences, whose vectors must match the protector's probe; for a
+    protector fitted on vectors alone, their dimension. ``owner`` is a class, for errors.
     """
 
     def __init__(self, policy: ReleasePolicy, *, owner: str) -> None:
@@ -338,7 +334,7 @@ class WrappedEmbedder:
         return [] if self.verified else list(PROBE_SENTENCES)
 
     def compare(self, vectors: Any) -> None:
-        """Verify the embedder by its vectors of the probe sentences; raise IncompatibleError for another one."""
+        """Verify the embedder by its vectors of the probe sentences; raise IncompatibleError for a different one."""
         # First: vectors of a different dimension have no distance to the probe.
         array = self._checked(vectors, len(PROBE_SENTENCES))
         info = self.policy.protector.encoder_info
@@ -363,7 +359,6 @@ class WrappedEmbedder:
         Args:
             embed: the embedder's function; None uses the protector's encoder.
             ids: item ids for keyed noise and the ledger; None uses the texts.
-            query: release as queries.
             verify: function for the probe sentences, where ``embed`` is for queries.
         """
         if embed is None or not len(texts):
@@ -394,7 +389,6 @@ class WrappedEmbedder:
     async def aembed_query(
         self, text: str, embed: Callable[[str], Awaitable[Any]] | None, verify: AsyncEncode | None
     ) -> list[float]:
-        """Asynchronous `embed_query`."""
 
         async def encode(texts: list[str]) -> list[Any]:
             assert embed is not None

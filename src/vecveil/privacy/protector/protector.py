@@ -35,11 +35,11 @@ _OWNER = "Protector.protect"
 Output = Literal["full", "reduced"]
 
 NORMALISED_RATIO = 1.01
-"""Largest ratio of the longest to the shortest row of an encoder that normalises."""
+"""Maximum ratio of the longest to the shortest row of an encoder that normalises."""
 NORM_SLACK_NORMALISED, NORM_SLACK = 1.1, 2.0
-"""Largest norm of a row over that in the fit, for encoders that normalise and for others."""
+"""Maximum norm of a row over that in the fit, for encoders that normalise and for others."""
 LEAST_SLACK = 10.0
-"""The same for the least norm, for encoders that do not normalise: short texts have short vectors."""
+"""Minimum norm over that in the fit, for encoders that do not normalise: short texts have short vectors."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,9 +55,9 @@ class Protector:
         encoder_info: the encoder of the fit.
         report: measurements of the fit: counts, parameters, utility. JSON-ready; contains no text and no term.
         encoder: the loaded encoder, or None; never saved.
-        rewriter: of a text-level method, or the text stage before a method that protects vectors; else None. With one,
-            texts are rewritten before they are encoded, and bare vectors are refused.
-        settings: of the fit, to fit again; None where they are not known.
+        rewriter: of a text-level method or a text stage, else None. With one, texts are rewritten before they are
+            encoded, and bare vectors are refused.
+        settings: of the fit, to fit again; None if unknown.
     """
 
     method: str
@@ -86,7 +86,7 @@ class Protector:
 
     @property
     def text_only(self) -> bool:
-        """True for a text-level method: vectors of rewritten texts are released as they are, without noise."""
+        """True for a text-level method, which releases vectors of rewritten texts without noise."""
         return self.mechanism.name == "texts-only"
 
     @cached_property
@@ -164,20 +164,20 @@ class Protector:
 
         Args:
             X: (N, n) float32 or float64 clean embeddings of the encoder of the fit.
-            rng: None draws from a cryptographic generator. A seed or NumPy generator is repeatable and
-                insecure: whoever knows the seed can remove the noise. A `WordStream` of N rows
-                is not advanced: two calls with one key have the same noise.
-            noise: False applies the deterministic part alone, for queries that stay on the trusted side. It
-                protects nothing, and without a map it returns ``X`` unchanged.
-            ids: one str, int or bytes per row, the name of its item for ``key`` and ``ledger``.
-            key: for keyed noise: the same item with the same content under this protector always gets the same
-                release, so repetition averages nothing. Whoever has the key can remove the noise.
-            texts: the texts of ``X``. Keyed noise then depends on the texts and on coarse values of the rows, so
-                the last bits of an encoder, which vary between batches, rarely change it; values next to a step
-                of the grid can still move by one.
+            rng: None draws from a cryptographic generator. A seed or NumPy generator is repeatable and insecure: an
+                attacker who knows the seed can remove the noise. A `WordStream` of N rows is not advanced: two calls
+                with one key have the same noise.
+            noise: False applies the deterministic part alone, for queries that stay on the trusted side. It protects
+                nothing, and without a map it returns ``X`` unchanged.
+            ids: one str, int or bytes per row, identifying its item for ``key`` and ``ledger``.
+            key: for keyed noise: the same item with the same content under this protector always gets the same release,
+                so averaging gains nothing. A holder of the key can remove the noise.
+            texts: the texts of ``X``. Keyed noise then depends on the texts and on coarse values of the rows, so the
+                last bits of an encoder, which vary between batches, rarely change it; values next to a step of the grid
+                can still move by one.
             ledger: counts the release of each item before it is made, and refuses it beyond its cap.
-            lengths: refuse rows longer than the fit's, of which the noise hides less. False is for
-                protecting vectors again that are protected already.
+            lengths: refuse rows longer than the fit's, of which the noise hides less. False is for protecting protected
+                vectors again.
             rewritten: True states that ``X`` are vectors of texts that `rewrite` returned. A protector with a text
                 stage refuses all others; any other protector ignores it.
 
@@ -268,8 +268,8 @@ class Protector:
             )
         else:
             digests = text_digests(texts, X, self.encoder_info.fingerprint)
-        # Id, content and fingerprint all enter the stream: without one of them different releases would
-        # share their noise, and their difference would be free of it.
+        # Id, content and fingerprint all enter the stream: otherwise different releases would share their
+        # noise, and their difference would be free of it.
         current = key.key() if isinstance(key, NoiseKeys) else key
         return keyed_stream(current, items, digests, self.fingerprint)
 
@@ -291,9 +291,9 @@ class Protector:
     def check_norms(self, X: Embeddings, *, owner: str) -> None:
         """Raise IncompatibleError if a row of ``X`` (N, n) is longer than the fit's.
 
-        The noise would hide little of it, for example of vectors of the same encoder without normalisation.
-        Protectors that normalise or clip, and protectors without norms, accept every row. The message
-        contains the row's number and none of its values.
+        The noise would hide little of it, for example of vectors of the same encoder without normalisation. Protectors
+        that normalise or clip, and protectors without norms, accept every row. The message contains the row's number
+        and none of its values.
         """
         limit = self._norm_limit
         if limit is None or not len(X):
@@ -319,18 +319,14 @@ class Protector:
 
     @property
     def least_norm(self) -> float:
-        """Return the norm below which vectors of texts are hardly the encoder's; 0 if the fit knows none."""
+        """Return the minimum norm of vectors that the encoder plausibly made; 0 if the fit knows none."""
         if not self.encoder_info.norms:
             return 0.0
         low, high = self.encoder_info.norms
         return low / (NORM_SLACK_NORMALISED if high <= NORMALISED_RATIO * low else LEAST_SLACK)
 
     def accepts(self, X: Embeddings) -> npt.NDArray[np.bool_]:
-        """Return a mask (N,) of the rows of ``X`` (N, n), finite, that `protect` accepts.
-
-        `protect` refuses rows longer than the fit's and rows that the mechanism rejects: for some methods zeros,
-        or norms other than 1.
-        """
+        """Return a mask (N,) of the finite rows of ``X`` (N, n) that `protect` accepts by norm and mechanism."""
         limit = self._norm_limit
         accepted = np.ones(len(X), dtype=bool) if limit is None else np.asarray(_norms(X) <= limit)
         if self.before.kind == "normalise":
@@ -396,7 +392,7 @@ class Protector:
         key: NoiseKey | NoiseKeys | None = None,
         ledger: Ledger | None = None,
     ) -> Embeddings:
-        """Return the protected embeddings of ``texts``: rewrite them if there is a text stage, encode, then `protect`.
+        """Return the protected embeddings of ``texts``: rewrite them with a text stage, encode, then `protect`.
 
         A text-level method adds no noise: it ignores ``rng`` and refuses ids, keys and ledgers.
         """
@@ -415,14 +411,14 @@ class Protector:
         return list(texts) if self.rewriter is None else self.rewriter.rewrite(texts)
 
     def rewrite(self, texts: Texts, *, spans: Sequence[Sequence[Span]] | None = None) -> list[str]:
-        """Return ``texts`` as rewritten before they are encoded; texts without the concept stay unchanged.
+        """Return ``texts`` as rewritten before encoding; texts without the concept stay unchanged.
 
         Args:
             spans: spans of the concept in each text; None detects them.
 
         Raises:
             InvalidInputError: the protector has no text stage, or spans do not fit the texts.
-            ReleaseError: the concept is still detected after its replacement; nothing is returned.
+            ReleaseError: the detector still finds the concept after its replacement; nothing is returned.
         """
         if self.rewriter is None:
             raise InvalidInputError(
@@ -450,9 +446,9 @@ class Protector:
         """Write the protector to ``path`` atomically (safetensors with JSON metadata).
 
         The file contains no text, but its numbers depend on the texts of the fit: it is not a private object. With a
-        text stage or a text-level method it contains the detector's terms and patterns and their replacements in clear,
-        and only its owner can read it. It names the models of detectors, which are loaded with the first text, and
-        the key of surrogates, which it never contains.
+        text stage or a text-level method it contains the detector's terms and patterns and their replacements in plain
+        text, and only its owner can read it. It names the models of detectors and the key of surrogates, but contains
+        neither.
         """
         # A rewriter contains the concept's terms. write_bytes, not safetensors: a full disk raises OSError.
         write_bytes(path, self.to_bytes(), mode=PUBLIC if self.rewriter is None else PRIVATE)
@@ -483,7 +479,7 @@ class Protector:
         record, arrays = serialisation.unpack(data, name)
         with serialisation.damage_refused(name):
             protector = cls(**serialisation.parts(record, arrays))
-        # The checksum covers the stored fields, this the protector that they make.
+        # The checksum covers the stored fields; the fingerprint covers the protector built from them.
         if protector.fingerprint != record.get("fingerprint"):
             raise serialisation.refuse(name, "does not match its own fingerprint")
         return protector
@@ -493,8 +489,8 @@ def load(path: str | os.PathLike[str], *, encoder: Any = None, surrogate_key: An
     """Return the protector saved at ``path``; raise ProtectorFileError if the file is not usable.
 
     Args:
-        encoder: the encoder of the fit, a name or object as for `vecveil.fit`. None takes the name in the file if it
-            is ``minilm`` or a downloaded model; a server or a folder is used only where you name it.
+        encoder: the encoder of the fit, a name or object as for `vecveil.fit`. None loads the encoder named in the file
+            if it is ``minilm`` or a downloaded model; pass a server or a folder explicitly.
         surrogate_key: key of surrogates, as for `vecveil.fit`; None takes the file or variable named in the fit.
     """
     if not isinstance(path, str | os.PathLike):
@@ -528,7 +524,7 @@ def _check_repetition(
 ) -> None:
     """Raise InvalidInputError for incompatible arguments of keyed noise and ledgers."""
     if key is not None and not isinstance(key, NoiseKey | NoiseKeys):
-        # The type alone is shown: the value may be the secret itself.
+        # The message shows the type alone: the value may be the secret itself.
         fix = "Read it with NoiseKeys.from_file(path)."
         raise wrong_type(_OWNER, "key", "a vecveil.privacy.randomness.NoiseKey or NoiseKeys", key, fix=fix)
     if ledger is not None and not isinstance(ledger, Ledger):

@@ -1,4 +1,4 @@
-"""Protector file format: safetensors with JSON metadata. Loading never executes content of the file."""
+"""Protector file format: safetensors with JSON metadata. Loading executes no content of the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vecveil.version import __version__
 SCHEMA = "vecveil.protector/2"
 LARGEST_FILE = 2**31
 LARGEST_DIMENSION = 16_384
-"""A few bytes can declare any dimension, and a guarantee takes n × n numbers."""
+"""Maximum dimension: a few bytes can declare any, and a guarantee needs n × n numbers."""
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -85,7 +85,7 @@ def unpack(data: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
 @dataclass(frozen=True, eq=False)
 class FitSettings:
-    """The settings by which a protector can be fitted again, except the ones that it contains itself.
+    """Settings to fit a protector again, except those that it contains itself.
 
     Attributes:
         map: ``none``, ``wiener``, or the method's ``own map``.
@@ -105,7 +105,7 @@ def _settings(record: Any) -> FitSettings:
 
 
 def parts(record: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
-    """Return the fields of a protector; ValueError and its like for a wrong record."""
+    """Return the fields of a protector; ValueError and similar for an invalid record."""
     n = record["dimension"]
     # type, not isinstance: JSON's true is an int too.
     if type(n) is not int or not 1 <= n <= LARGEST_DIMENSION:
@@ -165,7 +165,6 @@ def read(path: str | os.PathLike[str]) -> bytes:
 
 
 def checksum(record: dict[str, Any], arrays: Arrays) -> str:
-    """Return the SHA-256 of the record without its checksum, and of all arrays."""
     rest = {key: value for key, value in record.items() if key != "checksum"}
     digest = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
@@ -182,7 +181,7 @@ def damage_refused(name: str) -> Iterator[None]:
     except (ProtectorFileError, MissingDependencyError):
         raise
     except VecveilError as error:
-        raise refuse(name, "contains values that make no protector") from error
+        raise refuse(name, "contains invalid values") from error
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise refuse(name, "lacks a part, or one has the wrong type") from error
     except RecursionError as error:
@@ -190,7 +189,6 @@ def damage_refused(name: str) -> Iterator[None]:
 
 
 def refuse(name: str, reason: str) -> ProtectorFileError:
-    """Return the error for a file that is no sound protector."""
     text = f"{name[:100]} {reason}, so it is not loaded as a protector. Copy the file again or fit a new protector."
     return ProtectorFileError(text, param="path")
 

@@ -1,13 +1,12 @@
 """Turn random words into noise with NumPy.
 
-The arithmetic is +, −, ·, / and square roots of IEEE doubles in a fixed order, without library functions: equal
-words give equal variates on every machine and with every version of NumPy, so keyed noise keeps its meaning.
-(A full or low-rank shape multiplies them by a matrix, and the angle of the Purkayastha mechanism takes
-logarithms and sines of NumPy: those agree up to their last bits.) `_kernel.c` computes the same bits several
-times faster.
+The arithmetic is +, −, ·, / and square roots of IEEE doubles in a fixed order: equal words give equal variates on every
+machine and with every version of NumPy, so keyed noise keeps its meaning. (A full or low-rank shape multiplies by a
+matrix, and the angle of the Purkayastha mechanism uses NumPy's logarithms and sines: those agree up to their last
+bits.) `_kernel.c` computes the same bits several times faster.
 
-Precision: uniforms have 64 bits, (word + 1/2)/2⁶⁴, so a normal variate has a range of ±9.49 and the tail
-cut off has probability 2⁻⁶⁴ a pair; logarithm, sine and cosine have a relative error of 2·10⁻¹⁶.
+Precision: uniforms have 64 bits, (word + 1/2)/2⁶⁴, so a normal variate has a range of ±9.49 and the tail beyond it has
+probability 2⁻⁶⁴ a pair; logarithm, sine and cosine have a relative error of 2·10⁻¹⁶.
 """
 
 from __future__ import annotations
@@ -72,10 +71,7 @@ def _polynomial(x: Vector, coefficients: list[float]) -> Vector:
 
 
 def negative_log(x: Vector) -> Vector:
-    """Return −log x for x in [2⁻¹²⁷, 2¹²⁷].
-
-    x = 2ᵏz with z in [√½, √2); log z = 2 atanh((z − 1)/(z + 1)) by its series.
-    """
+    """Return −log x for x = 2ᵏz in [2⁻¹²⁷, 2¹²⁷], z in [√½, √2): log z = 2 atanh((z − 1)/(z + 1)) by its series."""
     bits = np.ascontiguousarray(x, dtype=np.float64).view(np.uint64)
     # Integer arithmetic on the bits: subtracting √½ first makes the exponent field hold k.
     shifted = bits - _ROOT_HALF + _BIAS
@@ -109,8 +105,7 @@ def exponentials(words: Words) -> Vector:
 def normals(words: Words, pairs: int) -> Embeddings:
     """Return (rows, 2·pairs) standard normals from the first 2·pairs words of each row (Box–Muller).
 
-    The first half of the words are radii, the second half angles: 52 bits within a quarter circle and two
-    bits for the quarter.
+    The first half of the words are radii, the second half angles: 52 bits in a quarter circle, two for the quarter.
     """
     r = np.sqrt(2.0 * exponentials(words[:, :pairs]))
     angle = words[:, pairs : 2 * pairs]
@@ -127,10 +122,9 @@ def normals(words: Words, pairs: int) -> Embeddings:
 
 
 def gammas(words: Words, first: int, tries: int, shape: float) -> Vector:
-    """Return one Gamma(shape, 1) variate a row, shape ≥ 1; 0 if every try was rejected.
+    """Return one Gamma(shape, 1) variate per row, shape ≥ 1; 0 if every try was rejected.
 
-    Marsaglia and Tsang (2000), exact: a try takes three words from word ``first`` on, two for a normal and
-    one for the rejection.
+    Marsaglia and Tsang (2000), exact: a try takes three words, from word ``first`` on.
     """
     d = shape - 1.0 / 3
     c = 1.0 / (3.0 * np.sqrt(d))
@@ -171,7 +165,7 @@ def release(
 ) -> tuple[Embeddings, bool]:
     """Return the noisy rows, rounded to multiples of ``step`` (a power of two), and whether all are valid.
 
-    Valid means finite in the dtype of ``X`` and small enough for it to hold the noise: see the limit below.
+    Valid rows are finite in the dtype of ``X``, and small enough for it to hold the noise.
     """
     x = X.astype(np.float64)
     n = X.shape[1]

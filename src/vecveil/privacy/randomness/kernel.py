@@ -4,13 +4,12 @@ The words are AES-256 in counter mode: block j of row i is AES(key, start_i + j)
 in any thread with the same result; two rows never share a counter. The source of the key decides the properties of the
 noise:
 
-- the operating system, afresh for every call (the default): unpredictable, with no state that a forked or
-  spawned worker could repeat;
+- the operating system, afresh for every call (the default): unpredictable, with no state that a forked or spawned
+  worker could repeat;
 - a seed or a NumPy generator: repeatable and insecure, since the seed suffices to remove the noise;
 - a secret key and each item's identity (`vecveil.privacy.randomness.keyed`): the same item always gets the same words.
 
-The compiled arithmetic and `elementary` give the same bits (`tests/unit/privacy/randomness/test_kernel.py`); the
-compiled form is several times faster and releases the interpreter lock, so threads help.
+The compiled form gives the same bits as `elementary`, several times faster, and releases the interpreter lock.
 """
 
 from __future__ import annotations
@@ -43,12 +42,10 @@ _NOTHING = b""  # stands for no root in the C call
 
 
 def compiled() -> bool:
-    """Return whether the compiled kernel is in use."""
     return _compiled is not None
 
 
 def normals(words: Words, pairs: int) -> Embeddings:
-    """See `elementary.normals`."""
     if _compiled is None:
         return elementary.normals(words, pairs)
     out = np.empty((len(words), 2 * pairs))
@@ -57,7 +54,6 @@ def normals(words: Words, pairs: int) -> Embeddings:
 
 
 def exponentials(words: Words) -> Vector:
-    """See `elementary.exponentials`; ``words`` is (rows,)."""
     if _compiled is None:
         return elementary.exponentials(words)
     contiguous, out = np.ascontiguousarray(words), np.empty(len(words))
@@ -66,7 +62,6 @@ def exponentials(words: Words) -> Vector:
 
 
 def gammas(words: Words, first: int, tries: int, shape: float) -> Vector:
-    """See `elementary.gammas`."""
     if _compiled is None:
         return elementary.gammas(words, first, tries, shape)
     out = np.empty(len(words))
@@ -83,10 +78,7 @@ def release(
     step: float,
     out: Embeddings,
 ) -> bool:
-    """Write the noisy rows of `elementary.release` to ``out``; return whether all are finite.
-
-    All arrays must be C-contiguous, since the kernel takes raw buffers; ``out`` has the shape and dtype of ``X``.
-    """
+    """Write the noisy rows of `elementary.release` to C-contiguous ``out``; return whether all are finite."""
     if _compiled is None:
         out[:], finite = elementary.release(kind, X, words, factors, root, step)
         return finite
@@ -98,7 +90,6 @@ def release(
 
 
 def counters(starts: Words, blocks: int, first: int) -> Words:
-    """See `elementary.counters`."""
     if _compiled is None:
         return elementary.counters(starts, blocks, first)
     out = np.empty((len(starts), blocks, 2), dtype=np.uint64)
@@ -107,10 +98,7 @@ def counters(starts: Words, blocks: int, first: int) -> Words:
 
 
 def resolve_generator(rng: RandomSource = None, *, owner: str = "resolve_generator") -> np.random.Generator:
-    """Return the NumPy generator for ``rng``; for everything except protecting noise.
-
-    None takes a seed from the operating system; a seed or a `numpy.random.Generator` is repeatable.
-    """
+    """Return the NumPy generator for ``rng``, seeded by the system for None; not for protecting noise."""
     if rng is None:
         return np.random.default_rng(secrets.randbits(128))
     if isinstance(rng, np.random.Generator):
@@ -123,14 +111,11 @@ def resolve_generator(rng: RandomSource = None, *, owner: str = "resolve_generat
 _AES_BLOCK = 16
 TRIES = 4  # of Marsaglia and Tsang; each is accepted with probability above 0.95, so 4 rarely fail
 GAMMA_BLOCKS = 6
-"""Counter blocks of one round of `TRIES` at a gamma variate: 12 words, three for each try."""
+"""Counter blocks per round of `TRIES` at a gamma variate: 12 words, three for each try."""
 
 
 class BlockCipher:
-    """AES-256 of single blocks under one key.
-
-    Each thread keeps its context: creating one costs more than encrypting the blocks of a vector.
-    """
+    """AES-256 of single blocks under one key, with one context per thread, since creating one is slow."""
 
     __slots__ = ("_cipher", "_own")
 
@@ -174,14 +159,12 @@ class WordStream:
         return other
 
     def part(self, start: int, stop: int) -> WordStream:
-        """Return the stream of the rows ``start`` to ``stop`` (excluded)."""
         if start == 0 and stop == self.rows:
             return self
         starts = None if self.starts is None else self.starts[start:stop]
         return self._other(stop - start, self._first + start, starts)
 
     def take(self, rows: npt.NDArray[np.intp]) -> WordStream:
-        """Return the stream of the given rows."""
         return self._other(len(rows), 0, self._starts()[rows])
 
     def words(self, blocks: int, first_block: int = 0) -> Words:
@@ -192,13 +175,10 @@ class WordStream:
         return drawn[: plain.nbytes].view(np.uint64).reshape(self.rows, 2 * blocks)
 
     def gammas(self, shape: float, first_block: int, words: Words | None = None, at: int = 0) -> Vector:
-        """Return one Gamma(shape, 1) variate a row, shape ≥ 1.
+        """Return one Gamma(shape, 1) variate per row, shape ≥ 1, from counter block ``first_block`` on.
 
-        Args:
-            first_block: first block for these variates. A row whose tries all fail continues with the
-                following blocks, so no other use may follow ``first_block``.
-            words: words of this stream with the `GAMMA_BLOCKS` blocks from ``first_block`` on; None draws them.
-            at: the place of ``first_block`` in ``words``, in blocks.
+        No other use may follow that block. ``words`` contain its `GAMMA_BLOCKS` blocks at position ``at``; None draws
+        them.
         """
         if words is None:
             words = self.words(GAMMA_BLOCKS, first_block)
@@ -214,7 +194,7 @@ class WordStream:
     def normals(self, dimension: int, *, splits: int = 1) -> Embeddings:
         """Return (rows, n) standard normals in float64, each the sum of ``splits`` independent ones over √splits.
 
-        An attacker on the bits of one variate then has to search the combinations of all (Holohan & Braghin 2021).
+        An attacker on the bits of one variate must then search the combinations of all (Holohan & Braghin 2021).
         """
         pairs = (dimension + 1) // 2
         noise = np.empty((self.rows, dimension))
@@ -279,7 +259,6 @@ CHUNK_VALUES = 2**17
 
 
 def _chunk_rows(dimension: int) -> int:
-    """Return the rows of one thread's share."""
     return max(1, min(2048, CHUNK_VALUES // dimension))
 
 
@@ -296,11 +275,7 @@ def add_given(X: Embeddings, noise: Embeddings, factors: Vector, step: float, ou
 
 
 def resolve_stream(rng: RandomSource | WordStream, rows: int, *, owner: str = "resolve_stream") -> WordStream:
-    """Return the stream of words of ``rows`` rows for ``rng``.
-
-    None takes a fresh key from the operating system; a seed or a `numpy.random.Generator` gives a
-    repeatable, insecure stream; a stream is returned unchanged.
-    """
+    """Return the stream of words of ``rows`` rows for ``rng``: secure for None, repeatable and insecure for a seed."""
     if rng is None:
         return WordStream(secrets.token_bytes(32), rows)
     if isinstance(rng, WordStream):

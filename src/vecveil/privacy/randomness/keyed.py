@@ -1,14 +1,13 @@
 """Keyed noise: the same item under the same protector always gets the same words.
 
-The counters of an item are the first 128 bits of HMAC-SHA256 under the secret key over the key id, the
-fingerprint of every fitted parameter and the item id, each with its length, and the digest of the content. The
-words are AES-256 of these counters, under an AES key derived from the same secret. Omitting any of the four
-would make it a two-time pad: the same noise on two different vectors gives their difference, the same noise
-at two scales gives the vector.
+The counters of an item are the first 128 bits of HMAC-SHA256 under the secret key over the key id, the fingerprint of
+every fitted parameter and the item id, each with its length, and the digest of the content. The words are AES-256 of
+these counters, under an AES key derived from the same secret. Omitting any of the four would make it a two-time pad:
+the same noise on two different vectors reveals their difference, the same noise at two scales reveals the vector.
 
-Repeated releases of an item are equal, so averaging gains nothing; equal inputs are visibly equal; the
-guarantee holds against attackers who cannot break AES and HMAC; and a holder of the key removes the noise from
-every release made with it.
+Repeated releases of an item are equal, so averaging gains nothing; equal inputs are visibly equal; the guarantee holds
+against attackers who cannot break AES and HMAC; and a holder of the key can remove the noise from every release made
+with it.
 
 Counters of N items of b blocks overlap with probability about b·N²/2¹²⁸: 2⁻³⁸ for 2⁴⁰ items of 2¹⁰ blocks.
 """
@@ -32,10 +31,7 @@ _PURPOSE = b"vecveil keyed noise 2"
 
 
 def content_ids(X: Embeddings, texts: Sequence[str] | None) -> list[bytes]:
-    """Return the digest of each text, or of each row of ``X`` (N, n), as the id of a nameless item.
-
-    Equal texts are then one item. Ledgers store ids as salted hashes; keyed noise hashes them under the secret key.
-    """
+    """Return the digest of each text, or of each row of ``X`` (N, n), as the id of an item without one."""
     if texts is None:
         return list(row_digests(X))
     return [hashlib.sha256(t.encode("utf-8", "surrogatepass")).digest() for t in texts]
@@ -50,10 +46,9 @@ def row_digests(X: Embeddings) -> Iterable[bytes]:
 def text_digests(texts: Sequence[str], X: Embeddings, encoder_fingerprint: str) -> Iterable[bytes]:
     """Yield a digest of each text, of the encoder, and of the text's coarsely rounded vector, a row of ``X`` (N, n).
 
-    Unlike a row's digest it rarely changes with the last bits of an encoder's arithmetic, which vary from
-    batch to batch. The rounded vector (64 steps to a row's root mean square) separates vectors of one text that
-    differ by more, such as releases of a different precision or scale: under equal noise their difference would be
-    visible and reveal the text.
+    Unlike a row's digest it rarely changes with the last bits of an encoder's arithmetic, which vary from batch to
+    batch. The rounded vector (64 steps per root mean square of the row) separates vectors of one text that differ by
+    more, such as releases of a different precision or scale: under equal noise their difference would reveal the text.
     """
     head = hashlib.sha256(b"text" + encoder_fingerprint.encode()).digest()
     for text, row in zip(texts, X, strict=True):
@@ -74,8 +69,8 @@ def text_digests(texts: Sequence[str], X: Embeddings, encoder_fingerprint: str) 
 def keyed_stream(key: NoiseKey, ids: Sequence[bytes], digests: Iterable[bytes], fingerprint: str) -> WordStream:
     """Return the stream of the items.
 
-    ``ids`` come from `check_ids`, ``digests`` from `row_digests` or `text_digests`, one for each id;
-    ``fingerprint`` covers everything that determines a release: `Protector.fingerprint`.
+    ``ids`` come from `check_ids`, ``digests`` from `row_digests` or `text_digests`, one for each id; ``fingerprint``
+    covers everything that determines a release: `Protector.fingerprint`.
     """
     secret = key.secret_for_noise()
     cipher = _cipher(key)

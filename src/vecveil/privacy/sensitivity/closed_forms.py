@@ -28,30 +28,30 @@ def optimal_shape(C: Matrix, M: Matrix) -> Matrix:
 
 
 def concept_covariance_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
-    """Return the noise shape that hides the pairs' differences best at a given distortion.
+    """Return the noise shape that best hides the pairs' differences at a given distortion.
 
-    ``floor`` is the least eigenvalue, as a share of the mean. A smaller one concentrates the noise on the concept's
+    ``floor`` is the least eigenvalue, as a share of the mean. A smaller floor concentrates the noise on the concept's
     directions and weakens the worst-case guarantee ε/√λ_min.
     """
     return NoiseShape.from_matrix(optimal_shape(moments.C, regularised(moments.M)), floor=floor)
 
 
 def regularised(M: Matrix) -> Matrix:
-    """Return M + 1e-3·tr(M)/n·I, which is positive definite also with dead dimensions."""
+    """Return M + 1e-3·tr(M)/n·I, which is positive definite even with dead dimensions."""
     n = M.shape[0]
     matrix: Matrix = M + RIDGE * np.trace(M) / n * np.eye(n)
     return matrix
 
 
 DEAD = 1e-9
-"""Least second moment as a share of the mean: dead dimensions have 0, and C_ii is divided by it."""
+"""Minimum second moment as a share of the mean: dead dimensions have 0, and C_ii is divided by it."""
 
 
 def relative_diagonal(sensitivity: npt.NDArray[np.float64], *, floor: float, owner: str, param: str) -> NoiseShape:
-    """Return the diagonal shape of non-negative weights (n,), with ``floor`` times their mean added.
+    """Return the diagonal shape of non-negative weights (n,) plus ``floor`` times their mean.
 
     Raises:
-        InvalidInputError: every weight is 0, so no dimension is sensitive.
+        InvalidInputError: all weights are 0.
     """
     mean = float(sensitivity.mean())
     if mean == 0:
@@ -67,11 +67,9 @@ def _insensitive(owner: str, param: str) -> InvalidInputError:
 def diagonal_concept_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
     """Return Σ_ii ∝ sqrt(C_ii / M_ii): the diagonal that minimises tr(C Σ⁻¹) at fixed tr(Σ M).
 
-    Dead dimensions, 0 in every text, get the floor.
-
     Args:
-        floor: share of the mean weight that is added to every weight. λ_min(Σ) is at least
-            floor/(1 + floor), and the guarantee against Euclidean neighbours ε/√λ_min(Σ).
+        floor: share of the mean weight that is added to every weight. λ_min(Σ) is at least floor/(1 + floor), and the
+            guarantee against Euclidean neighbours ε/√λ_min(Σ).
     """
     energy = np.diag(moments.M)
     energy = np.maximum(energy, DEAD * energy.mean())
@@ -82,9 +80,8 @@ def diagonal_concept_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseSha
 def label_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
     """Return the optimal full shape with the labels' covariance B in place of the pairs' C.
 
-    Σ ∝ M^{-1/2}(M^{1/2} B M^{1/2})^{1/2} M^{-1/2}; with M = I this is B^{1/2}. It covers the directions that
-    distinguish single concept words, not only those between "with" and "without". ``floor`` is the least
-    eigenvalue, as a share of the mean.
+    It covers the directions that distinguish single concept words, not only those between "with" and "without".
+    ``floor`` is the least eigenvalue, as a share of the mean.
     """
     if moments.B is None or not moments.B.any():
         got = "no labels" if moments.B is None else "labels that explain nothing of the embeddings"
@@ -99,11 +96,11 @@ def label_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
 def low_rank_concept_shape(moments: Moments, rank: int, floor: float = 1e-2) -> NoiseShape:
     """Return the ``rank`` leading directions of the full optimal shape, with even noise in all others.
 
-    The others get the mean of their eigenvalues, or the floor if that is more.
+    The others get the mean of their eigenvalues, or the floor if that is larger.
 
     Args:
         rank: r, 1 ≤ r ≤ n. Stretching a vector costs 2 n r operations instead of n².
-        floor: least λ_min(Σ), in (0, 1]; the mean eigenvalue is 1, and 1 is isotropic noise.
+        floor: minimum λ_min(Σ), in (0, 1]; the mean eigenvalue is 1, and 1 is isotropic noise.
     """
     owner = "low_rank_concept_shape"
     n = moments.M.shape[0]
@@ -130,14 +127,14 @@ def combine_shapes(shapes: Sequence[NoiseShape], weights: Sequence[float] | None
     """Return Σ = Σ_i w_i Σ_i, one shape for several concepts; the weights add up to 1, the trace is n.
 
     Guarantee:
-        Σ - w_i Σ_i is positive semi-definite, so ‖v‖_Σ ≤ ‖v‖_{Σ_i} / √w_i for every difference v. At the
-        same ε, concept i keeps its guarantee up to a factor 1/√w_i: √2 for two concepts of equal weight, in
-        one release. The bound is tight where no other concept's shape has noise.
+        Σ - w_i Σ_i is positive semi-definite, so ‖v‖_Σ ≤ ‖v‖_{Σ_i} / √w_i for every difference v. At the same ε,
+        concept i keeps its guarantee up to a factor 1/√w_i in one release. The bound is tight where no other concept's
+        shape has noise.
 
     Args:
         shapes: one per concept, of one dimension. Diagonal shapes give a diagonal one.
-        weights: w_i > 0, scaled to add up to 1; None is equal weights. A higher weight keeps more of a
-            concept's guarantee, at the cost of the others.
+        weights: w_i > 0, scaled to add up to 1; None is equal weights. A higher weight keeps more of a concept's
+            guarantee, at the cost of the others.
     """
     owner = "combine_shapes"
     dimensions = sorted({shape.dimension for shape in shapes})
@@ -168,12 +165,10 @@ def difference_sensitivity(positive: Embeddings, negative: Embeddings, *, over: 
 
     Args:
         positive: (N, n) embeddings with the concept, D+.
-        negative: embeddings without it, D-: row i is positive row i without the concept. With ``over="sets"``
-            any number of rows.
-        over: "pairs" takes the maximum over pairs, "sets" over all of D+ × D-. The latter is never smaller and
-            grows with the variety of the texts, with or without a concept.
-
-    Cost: N n operations for both.
+        negative: embeddings without it, D-; row i is positive row i without the concept. With ``over="sets"`` any
+            number of rows.
+        over: "pairs" takes the maximum over pairs, "sets" over all of D+ × D-. The latter is never smaller and grows
+            with the variety of the texts.
     """
     owner = "difference_sensitivity"
     P = check_embeddings(positive, owner=owner, param="positive", min_rows=1)
@@ -198,8 +193,7 @@ def difference_shape(
 ) -> NoiseShape:
     """Return the diagonal shape Σ_ii ∝ Δ_i, with ``floor`` times the mean of Δ added to each.
 
-    The floor is a privacy parameter: λ_min(Σ) is at least floor/(1 + floor), and the guarantee against Euclidean
-    neighbours ε/√λ_min(Σ). Other arguments as for `difference_sensitivity`.
+    ``floor`` is as for `diagonal_concept_shape`, the other arguments as for `difference_sensitivity`.
     """
     weights = difference_sensitivity(positive, negative, over=over)
     return relative_diagonal(weights, floor=floor, owner="difference_shape", param="negative")

@@ -1,14 +1,13 @@
 """The concept subspace: moments of the texts, directions to erase, the map, and the attacker that compares maps.
 
 An oblique erasure removes the concept's directions. After linear erasure (Belrose et al. 2023, LEACE) no linear
-attacker on the erased labels beats chance on the fitted sample. The rest is non-linear and lies mostly in directions of
-low variance: truncation removes these, and flattening evens out the others, which regains utility. The directions that
-a non-linear attacker uses can be erased after the labels' directions.
+attacker on the erased labels beats chance on the fitted sample. Truncation removes directions of low variance, which
+contain most of the non-linear rest, and flattening evens out the others, which regains utility. The directions that a
+non-linear attacker uses can be erased after the labels' directions.
 
-Transplanted pairs can be added: Φ(t⁻) + Φ(s⁺) − Φ(s⁻), at the norm of Φ(s⁺), stands for text t with the concept
-words of s. Texts contain each word in few contexts; an erasure fitted on them leaves the word's effect in other
-contexts, which `vecveil.attacks.TransplantAttack` recovers. Transplants erase it where words and contexts combine
-freely, as in texts from templates. On natural sentences they erase less of the concept, so they are off by default.
+Transplanted pairs, Φ(t⁻) + Φ(s⁺) − Φ(s⁻) at the norm of Φ(s⁺), stand for text t with the concept words of s. They
+counter `vecveil.attacks.TransplantAttack` where words and contexts combine freely, as in texts from templates. On
+natural sentences they erase less of the concept, so they are off by default.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from vecveil.types import Embeddings, Matrix, TokenLabels, Vector
 from vecveil.validation import check_count, check_positive, connected_groups
 
 RIDGE = 1e-3
-"""Least weight of tr(K)/n·I in K: encoders have dead dimensions, which make the covariance singular."""
+"""Minimum weight of tr(K)/n·I in K: encoders have dead dimensions, which make the covariance singular."""
 
 
 def matrix_root(matrix: Matrix, power: float = 0.5) -> Matrix:
@@ -70,13 +69,13 @@ def between_label_covariance(
 ) -> Matrix:
     """Return B = Σ_v w_v Cov(Φ, l_v) Cov(l_v, Φ) / Var(l_v), (n, n) float64, within the parts.
 
-    Each label counts by itself. A regression on all labels together would fit hundreds of labels to some thousand
-    texts, and erase its own error. Here the sampling error of every label has the covariance K/N: in the metric
-    of K it is the same in all directions and changes none.
+    Each label counts by itself: a joint regression would fit hundreds of labels to some thousand texts, and erase its
+    own error. Here the sampling error of every label has the covariance K/N, which changes no direction in the metric
+    of K.
 
     Args:
         parts: rows (N, n) and labels (N, V), 0/1, an array or a sparse matrix. Each part is centred by itself, as in K:
-            a word that only one part's texts contain distinguishes the parts, not the words.
+            a word in one part's texts only distinguishes the parts, not the words.
         weights: (V,) at least 0; None is 1 for all.
     """
     total = sum(len(X) for X, _ in parts)
@@ -108,8 +107,8 @@ def shrinkage(K: Matrix, parts: Sequence[tuple[Embeddings, Matrix]]) -> float:
     """Return ρ in [0, 1] for which (1 − ρ) K + ρ tr(K)/n·I is closest to the true covariance.
 
     ρ = Σ_t w_t² ‖x_t x_tᵀ − K‖² / ‖K − tr(K)/n·I‖², w_t the weight of row t in K (Ledoit and Wolf 2004, "A
-    well-conditioned estimator for large-dimensional covariance matrices", with general weights in place of
-    1/N). It falls as 1/N. ``parts`` contains the rows (N, n) and covariance of each part; K is their mean.
+    well-conditioned estimator for large-dimensional covariance matrices", with general weights in place of 1/N).
+    ``parts`` contains the rows (N, n) and covariance of each part; K is their mean.
     """
     # ‖K − tr(K)/n·I‖² = ‖K‖² − tr(K)²/n.
     squares = float((K**2).sum())
@@ -128,15 +127,13 @@ def shrinkage(K: Matrix, parts: Sequence[tuple[Embeddings, Matrix]]) -> float:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Moments:
-    """Second moments of the user's texts, from which no single text can be read.
+    """Second moments of the user's texts, which reveal no single text.
 
     Attributes:
         K: covariance of embeddings, half from concept-bearing, half from ordinary texts, shrunk by `shrinkage`.
         M: uncentred second moment E[ΦΦᵀ] of the same mixture, without ridge.
-        C: pair covariance.
-        B: between-label covariance, or None without token labels.
-        mean: (n,) mean embedding of the same mixture.
-        rms_norm: root mean square norm of the embeddings.
+        C, B: pair covariance, and between-label covariance or None without token labels.
+        mean, rms_norm: (n,) mean embedding of the same mixture, and root mean square norm.
         preserved: Cov(Φ, task), (n, c), of a task whose covariance no erasure may change, or None.
     """
 
@@ -165,9 +162,8 @@ class Moments:
         """Return the moments of pairs (N, n), labels (N, V) and ordinary texts (K, n).
 
         ``words`` marks the words of the positives and, after them, of the ordinary texts; they add to the labels in B.
-
-        Without ``background`` the negatives replace ordinary texts, and without negatives the texts themselves.
-        Labels without pairs have no ``negative``: C is then 0.
+        Without ``background`` the negatives replace ordinary texts, and without negatives the texts themselves. Labels
+        without pairs have no ``negative``: C is then 0.
         """
         ordinary = negative if background is None or len(background) < 2 else background
         ordinary = positive if ordinary is None else ordinary
@@ -200,7 +196,7 @@ class Moments:
 
 
 ENOUGH, MOST_COPIES = 8000, 8
-"""Target number of rows with transplants, and most copies of one pair."""
+"""Target number of rows with transplants, and maximum number of copies of one pair."""
 
 
 def transplanted_moments(
@@ -208,8 +204,7 @@ def transplanted_moments(
 ) -> Moments:
     """Return the moments of real and transplanted pairs together; arguments as in `Moments.of`.
 
-    Each pair is the source of equally many transplants. They fill up to `ENOUGH` rows, but number at least as many as
-    the pairs and at most `MOST_COPIES` times as many.
+    Each pair is the source of equally many transplants, at least one and at most `MOST_COPIES`, up to `ENOUGH` rows.
     """
     rows = len(positive)
     # Few pairs get many copies, many pairs one each, so that the cost stays bounded.
@@ -238,11 +233,10 @@ class ConceptDirections:
 
     Attributes:
         vectors: (n, n), K-orthonormal columns V: Vᵀ K V = I.
-        strengths: (n,) eigenvalues, descending: the share of variance that the concept explains. After
-            `followed_by` the later ones are in a different order.
+        strengths: (n,) eigenvalues, descending: the share of variance that the concept explains. `followed_by` reorders
+            the later ones.
         K: covariance that defines the metric.
-        spared: number of last directions, which a task needs and which are never erased. Their strengths are what
-            they contain of the concept.
+        spared: number of last directions, which a task needs and which are never erased.
     """
 
     vectors: Matrix
@@ -256,7 +250,7 @@ class ConceptDirections:
     def erasure(self, count: int) -> Matrix:
         """Return P = I − W (VᵀW)⁻¹ Vᵀ with W = K V, for the ``count`` strongest directions.
 
-        P W = 0 and Vᵀ P = 0. P is oblique: an orthogonal projection on V would leave the concept readable
+        P W = 0 and Vᵀ P = 0. P is oblique: after an orthogonal projection on V, an attacker could recover the concept
         from correlated directions.
         """
         V = self.vectors[:, :count]
@@ -267,7 +261,7 @@ class ConceptDirections:
     def remaining(self, count: int) -> tuple[Vector, Matrix]:
         """Return the eigenvalues, descending, and eigenvectors of the covariance P K Pᵀ that an erasure leaves.
 
-        Only the last result is kept: a search tries several maps with one number of erased directions.
+        The last result is cached: a search tries several maps with one number of erased directions.
         """
         if count not in self._remaining:
             W = self.K @ self.vectors[:, :count]
@@ -289,10 +283,10 @@ class ConceptDirections:
     def followed_by(self, gradients: Matrix, *, after: int) -> ConceptDirections:
         """Return the ``after`` strongest directions, then those along which an attacker's answer changes most.
 
-        In coordinates c with x = K V c, whose covariance is I, a gradient g becomes VᵀKg: the later directions
-        are rotated to the eigenvectors of (KV)ᵀ G (KV) among them, largest first. The i-th eigenvalue is the
-        variance that a first-order attacker gets from direction i, so erasing the first k removes most.
-        ``gradients`` is G (n, n), the mean outer product of the attacker's gradients, in the space of ``K``.
+        In coordinates c with x = K V c, whose covariance is I, a gradient g becomes VᵀKg: the later directions are
+        rotated to the eigenvectors of (KV)ᵀ G (KV) among them, largest first. The i-th eigenvalue is the variance that
+        a first-order attacker gets from direction i. ``gradients`` is G (n, n), the mean outer product of the
+        attacker's gradients, in the space of ``K``.
         """
         end = len(self.K) - self.spared
         later = self.vectors[:, after:end]
@@ -314,8 +308,8 @@ class ConceptDirections:
 def concept_directions(moments: Moments) -> ConceptDirections:
     """Return the directions of B/tr(K⁻¹B) + C/tr(K⁻¹C), labels and pairs, or of either alone.
 
-    With ``moments.preserved`` all directions but the last are uncorrelated with the task: Vᵀ Cov(Φ, task) = 0, so an
-    erasure changes no covariance with it.
+    With ``moments.preserved`` all directions but the last satisfy Vᵀ Cov(Φ, task) = 0, so an erasure changes no
+    covariance with the task.
     """
     # Whitening by K^{-1/2} turns the generalised eigenproblem into a symmetric one.
     whiten = matrix_root(moments.K, -0.5)
@@ -359,9 +353,7 @@ def _beside_task(whiten: Matrix, target: Matrix, moments: Moments) -> ConceptDir
 def subspace_map(
     directions: ConceptDirections, *, erased: int, kept: int | None = None, flattening: float = 0.0
 ) -> LinearMap:
-    """Return T: erase ``erased`` concept directions, keep the ``kept`` leading others, flatten.
-
-    T is scaled so that the variance tr K does not change.
+    """Return T: erase ``erased`` concept directions, keep the ``kept`` leading others, flatten, rescale to equal tr K.
 
     Args:
         erased: k, number of concept directions, 0 ≤ k < n and ≤ n − spared; more hide more and cost more utility.
@@ -383,7 +375,7 @@ def subspace_map(
     scale = (np.maximum(top, 1e-12 * top[0]) / top[0]) ** (-p / 2)
     scale *= np.sqrt(np.trace(directions.K) / (scale**2 * top).sum())
     V = directions.vectors[:, :k]
-    # UᵀP without P: few directions are erased of many.
+    # UᵀP without forming P: few of many directions are erased.
     down = scale[:, None] * (U.T - (U.T @ (directions.K @ V)) @ V.T)
     return LinearMap(down=down, up=np.ascontiguousarray(U))
 
@@ -429,7 +421,7 @@ def kernel_ridge_path(
     """Yield scores (M, V) of labels for each of `PENALTIES`: kernel ridge, a Gaussian kernel of median width.
 
     ``learnt`` contains one or several releases (N, m) of the same texts, with labels (N, V). The kernel of two texts is
-    the mean over their releases: that is the ridge regression on all releases, at the cost of N rows.
+    the mean over their releases, which equals a ridge regression on all releases.
 
     Cost: N³/3 operations per penalty and 2 N² float32 of memory.
     """
@@ -450,8 +442,8 @@ def kernel_ridge_left_out(
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Yield scores (N, V) for each of `PENALTIES`: of each text of ``judged`` by the regression on the other groups.
 
-    ``judged`` is one more release of the texts of ``learnt``. Without the rows g the coefficients are
-    α − H_{:g} (H_gg)⁻¹ α_g, with H = (K + λI)⁻¹ and α = H L of all rows: no second fit.
+    ``judged`` is one more release of the texts of ``learnt``. Without the rows g the coefficients are α − H_{:g}
+    (H_gg)⁻¹ α_g, with H = (K + λI)⁻¹ and α = H L of all rows.
 
     Cost: N³ operations per penalty and 3 N² float32 of memory.
     """
@@ -476,10 +468,7 @@ def kernel_ridge_left_out(
 
 
 def _mean_kernels(learnt: Sequence[Embeddings], judged: Embeddings) -> tuple[Embeddings, Embeddings]:
-    """Return the kernel (N, N) of the learnt texts, and (M, N) of the judged and the learnt ones.
-
-    Each is the mean of exp(−‖a − b‖²/w) over releases; w is the median of the squared distances of the first ones.
-    """
+    """Return kernels (N, N) of learnt texts and (M, N) of judged with learnt ones, averaged over releases."""
     mean = np.asarray(learnt[0], dtype=np.float32).mean(axis=0)
     # Centring changes no distance, but float32 products of centred rows lose fewer digits.
     rows = [np.asarray(Y, dtype=np.float32) - mean for Y in learnt]
@@ -505,8 +494,8 @@ def _mean_kernels(learnt: Sequence[Embeddings], judged: Embeddings) -> tuple[Emb
 def share_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
     """Return R-precision over tokens: of the k labels of a row, the share among its k best scores.
 
-    With one column (with or without the concept): the area under the ROC curve, or one minus it if that is
-    larger, because an attacker can invert the answer. Ties count as their expectation under random order.
+    For one column: the area under the ROC curve, or its complement if that is larger, because an attacker can invert
+    the answer. Ties count as their expectation under random order.
     """
     marks = np.asarray(labels, dtype=bool)
     if marks.shape[1] == 1:
@@ -539,10 +528,7 @@ def labels_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.
 
 
 def standard_error(share: float, labels: npt.NDArray[Any]) -> float:
-    """Return the standard error of ``share_recovered`` on ``labels`` (N, V).
-
-    Binomial in the number of labels; for one column the error of an area under the ROC curve (Hanley, McNeil 1982).
-    """
+    """Return the standard error of `share_recovered`: binomial, or for one column Hanley and McNeil's (1982)."""
     marks = np.asarray(labels, dtype=bool)
     held, rest = int(marks.sum()), int((~marks).sum())
     spread = share * (1 - share)
@@ -566,8 +552,7 @@ def standard_error(share: float, labels: npt.NDArray[Any]) -> float:
 READER_ROWS = 2500
 GRADIENT_ROWS = 800
 READER_NOISE = 0.2
-"""Noise-to-signal ratio of the releases that the attacker learns from: without noise it would use directions
-that any release drowns in noise."""
+"""Noise-to-signal ratio of the attacker's training releases, without which it would use faint directions."""
 SHARPNESS, PENALTY = 1.5, 0.3
 """Kernel rate in units of 1/median distance, and ridge."""
 COMPONENTS = 40
@@ -577,9 +562,9 @@ COMPONENTS = 40
 def gradient_moment(Y: Embeddings, L: npt.NDArray[Any]) -> Matrix:
     """Return G = mean over rows of Σ_v ∇f_v ∇f_vᵀ, (m, m) float64, f the kernel attacker of labels ``L`` (N, V).
 
-    f_v(y) = Σ_i c_iv k(y, y_i) with k(y, y′) = exp(−1.5 ‖y − y′‖²/median), so with ρ = 1.5/median
-    ∇f_v(y) = −2ρ Σ_i c_iv k(y, y_i)(y − y_i). Gradients are taken at the first `GRADIENT_ROWS` rows, along the first
-    `COMPONENTS` singular directions of c.
+    f_v(y) = Σ_i c_iv k(y, y_i) with k(y, y′) = exp(−1.5 ‖y − y′‖²/median), so with ρ = 1.5/median ∇f_v(y) = −2ρ Σ_i
+    c_iv k(y, y_i)(y − y_i). Gradients are taken at the first `GRADIENT_ROWS` rows, along the first `COMPONENTS`
+    singular directions of c.
 
     Cost: N³/3 operations, and `COMPONENTS`·`GRADIENT_ROWS`·N·m.
     """
@@ -614,8 +599,7 @@ def gradient_moment(Y: Embeddings, L: npt.NDArray[Any]) -> Matrix:
 def reader_gradients(X: Embeddings, L: npt.NDArray[Any], linear: LinearMap, *, seed: int) -> Matrix:
     """Return TᵀGT (n, n): `gradient_moment` of an attacker of releases of ``X`` through T, in the space of ``X``.
 
-    The gradient of f(Tx) with respect to x is Tᵀ∇f. The attacker learns labels ``L`` (N, V) from 2,500 rows of ``X``,
-    drawn with ``seed`` and released with some noise.
+    The attacker learns labels ``L`` (N, V) from 2,500 rows of ``X``, drawn with ``seed`` and released with some noise.
     """
     rng = np.random.default_rng(seed)
     rows = rng.permutation(len(X))[:READER_ROWS]

@@ -1,8 +1,7 @@
 """SPARSE's neuron mask: a hard-concrete gate per dimension, trained to distinguish "with" from "without the concept".
 
-The gates and a small classifier are trained together on D+ against D- (SPARSE, arXiv 2602.07090, §3.1 and
-Algorithm 2); the gates at inference are the mask. With the published settings it comes out nearly uniform, as its
-report shows (density, effective number of dimensions, seed stability).
+The gates and a small classifier are trained together on D+ against D- (SPARSE, arXiv 2602.07090, §3.1 and Algorithm 2).
+With the published settings the mask is nearly uniform, as its report shows.
 
 A gate stretches a binary concrete variable s in (0, 1) to (γ, ξ) with γ < 0 < 1 < ξ and clips it to [0, 1], so that
 exact zeros and ones have positive probability. Closed forms: SPARSE Eq. 1, 2 and 4; penalty and sign: Eq. 10-12 of
@@ -46,8 +45,7 @@ def inference_mask(log_alpha: Array, *, xi: float = XI, gamma: float = GAMMA) ->
 def l0_penalty(log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = GAMMA) -> float:
     """Return the expected share of active gates, the mean of P(m > 0) = sigmoid(log α - β log(-γ/ξ)).
 
-    SPARSE's Eq. 4 prints it with a minus sign. Minimising that would reward active gates, against the text
-    around it ("to enforce sparsity"); the sign here follows Louizos et al. 2018, Eq. 12.
+    SPARSE's Eq. 4 prints a minus sign, which would reward active gates; the sign follows Louizos et al. 2018, Eq. 12.
     """
     return float(np.mean(expit(log_alpha - beta * np.log(-gamma / xi))))
 
@@ -57,20 +55,20 @@ class MaskOptions:
     """Settings of the mask's training; the defaults are the published ones.
 
     Args:
-        learning_rate: Adam's step for classifier and gates. In 100 epochs of 1e-4 a gate's logit moves by at
-            most about 1.8, and an exact 0 or 1 needs 2.4: larger steps give less uniform masks.
-        gate_learning_rate: Adam's step for log α and log β; None takes ``learning_rate``. Sparse masks need
-            about 1e-2 and ``regularisation`` of about 0.3 (with loss="mean").
+        learning_rate: Adam's step for classifier and gates. In 100 epochs of 1e-4 a gate's logit moves by at most about
+            1.8, and an exact 0 or 1 needs 2.4: larger steps give less uniform masks.
+        gate_learning_rate: Adam's step for log α and log β; None takes ``learning_rate``. Sparse masks need about 1e-2
+            and ``regularisation`` of about 0.3 (with loss="mean").
         regularisation: λ, weight of the expected share of active gates. Higher is sparser.
         batch_size: pairs per step (twice as many rows), which share one gate sample.
         hidden: widths of the classifier's ReLU layers.
-        xi: upper end of the stretched gate, > 1. Further out gives more exact ones.
-        gamma: lower end of the stretched gate, < 0. Further out gives more exact zeros.
+        xi: upper end of the stretched gate, > 1. A larger value gives more exact ones.
+        gamma: lower end of the stretched gate, < 0. A smaller value gives more exact zeros.
         initial_beta: initial temperature, > 0 (Louizos et al.; SPARSE names none).
         initial_alpha_sd: standard deviation of the initial log α around 0.
-        loss: "sum", the default, adds the cross-entropy over the rows of the minibatch, as in Eq. 3; "mean"
-            averages it, so that λ weighs 2 · ``batch_size`` times as much. Adam ignores the loss's scale.
-        held_out: share of the pairs kept back to measure the classifier; 0 trains on all of them.
+        loss: "sum", the default, adds the cross-entropy over the rows of the minibatch (Eq. 3); "mean" averages it, so
+            that λ weighs 2 · ``batch_size`` times as much.
+        held_out: share of the pairs used to measure the classifier; 0 trains on all of them.
         device: torch device, such as "cpu" or "cuda". At these sizes a CPU is enough.
     """
 
@@ -119,15 +117,13 @@ class MaskOptions:
 
 @dataclass(frozen=True, slots=True)
 class HardConcreteMask:
-    """A trained mask and its report. Holds no embedding.
+    """A trained mask and its report; contains no embedding.
 
     Args:
         mask: (n,) sensitivity of each dimension in [0, 1] (SPARSE Eq. 2).
-        log_alpha: (n,) learnt gate locations.
-        beta: (n,) learnt temperatures.
+        log_alpha, beta: (n,) learnt gate locations and temperatures.
         loss_curve: (epochs,) cross-entropy per row in nats; chance is 0.693.
-        training_accuracy: share of the training rows classified correctly through the mask.
-        held_out_accuracy: the same on the pairs kept back, or None.
+        training_accuracy, held_out_accuracy: share of rows classified correctly through the mask.
         pairs: number of training pairs.
     """
 
@@ -145,8 +141,7 @@ class HardConcreteMask:
     def to_record(self) -> dict[str, Any]:
         """Return the report: shares of the mask above 0.5 and at 0 and 1, its effective dimensions, and its training.
 
-        ``effective_dimensions`` is (Σm)²/Σm²: n for a uniform mask, 1 for a single dimension, 0 for none.
-        ``expected_active`` is the expected share of active gates in training, the L0 penalty without λ.
+        ``effective_dimensions`` is (Σm)²/Σm². ``expected_active`` is the L0 penalty without λ.
         """
         mask, options = self.mask, self.options
         squares = float((mask**2).sum())
@@ -181,10 +176,8 @@ def fit_hard_concrete_mask(
     """Return the mask trained on pairs "with" and "without the concept" (SPARSE Algorithm 2).
 
     Args:
-        positive: (N, n) embeddings of the texts (D+, label 1).
-        negative: (N, n) embeddings of the same texts without the concept (D-, label 0).
-        seed: of weights, gates, pair order and gate samples. The same seed, arrays and machine give the same
-            mask.
+        positive, negative: (N, n) embeddings of the texts (D+, label 1), and of the texts without the concept (D-, 0).
+        seed: of all random draws. The same seed, arrays and machine give the same mask.
 
     Raises:
         InvalidInputError: training diverged.
@@ -269,9 +262,8 @@ def _adam(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
 class MaskTrainer:
     """Parameters, gradients and buffers of one training run; `epoch` is one pass over the pairs.
 
-    Gradients are computed by hand. The step equals autograd's (a test compares them) with two matrix products in
-    the first layer instead of three: with G = dHᵀX, the weights' gradient is G ⊙ m and the mask's the column sum of
-    G ⊙ W, so the gradient of the masked input is never formed.
+    The hand-written gradients equal autograd's, with two matrix products in the first layer instead of three: with G =
+    dHᵀX, the weights' gradient is G ⊙ m and the mask's the column sum of G ⊙ W.
     """
 
     weights: list[torch.Tensor]
@@ -302,7 +294,7 @@ class MaskTrainer:
         shapes = list(zip(sizes[1:], sizes[:-1], strict=True))
         parts = []
         for out, into in shapes:
-            # The start of torch.nn.Linear: U(-1/√in, 1/√in) for weights and biases.
+            # torch.nn.Linear's initialisation: U(-1/√in, 1/√in) for weights and biases.
             bound = 1.0 / math.sqrt(into)
             parts.append((torch.rand(out * into + out, generator=self.generator) * 2 - 1) * bound)
         parts.append(torch.randn(self.dimension, generator=self.generator) * options.initial_alpha_sd)
@@ -333,7 +325,6 @@ class MaskTrainer:
         self._optimiser = _adam([{"params": [p], "lr": rate} for p, rate in zip(parts, rates, strict=True)])
 
     def _buffers(self, rows: int) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor]:
-        """Return hidden units, their gradients, and labels of a minibatch."""
         # Full minibatches and the shorter last one need different sizes.
         if rows not in self._by_rows:
             torch, device = self._torch, self.device
@@ -345,13 +336,7 @@ class MaskTrainer:
         return self._by_rows[rows]
 
     def gradients(self, X: torch.Tensor, noise: torch.Tensor, logits: torch.Tensor) -> None:
-        """Compute the logits and fill the gradients of one minibatch.
-
-        Args:
-            X: (2 b, n) pairs as rows, positive and negative in turn.
-            noise: (n,) logit(μ) of one gate sample.
-            logits: (2 b, 1), receives the classifier's output.
-        """
+        """Write the logits (2 b, 1) of alternating pairs (2 b, n) and the gradients for a gate sample ``noise``."""
         torch, options = self._torch, self.options
         units, deltas, labels = self._buffers(X.shape[0])
         log_alpha, log_beta = self.gates[0], self.gates[1]

@@ -1,7 +1,7 @@
-"""White-box sensitivity: the dimensions that an attack model relies on, by integrated gradients (SPARSE-WB).
+"""White-box sensitivity: dimensions that an attack model relies on, by integrated gradients (SPARSE-WB).
 
-A defender who has the attack model attributes its guess of a sensitive token to dimensions of the embedding
-(SPARSE, arXiv 2602.07090, §4.5) and shapes the noise by these attributions instead of the learnt mask.
+A defender who has the attack model attributes its guess of a sensitive token to dimensions of the embedding, which
+shape the noise instead of the learnt mask (SPARSE, arXiv 2602.07090, §4.5).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BATCH = 4096
 """Points per pass through the model."""
 PAIRS = 8192
-"""Pairs of text and token whose attributions are in memory at once."""
+"""Maximum number of pairs of text and token whose attributions are in memory at once."""
 
 
 def integrated_gradients(
@@ -30,8 +30,8 @@ def integrated_gradients(
 ) -> npt.NDArray[np.float64]:
     """Return the attribution of one output of ``model`` per row to each dimension, (N, n) float64.
 
-    IG_i(x) = x_i ∫₀¹ ∂f(αx)/∂x_i dα   (Sundararajan et al. 2017, Eq. 1, with the baseline 0), by Gauss-Legendre
-    quadrature in ``steps`` points. A row's attributions add up to f(x) − f(0), up to the quadrature error.
+    IG_i(x) = x_i ∫₀¹ ∂f(αx)/∂x_i dα (Sundararajan et al. 2017, Eq. 1, with the baseline 0), by Gauss-Legendre
+    quadrature in ``steps`` points. A row's attributions add up to f(x) − f(0).
 
     Args:
         model: a network in evaluation mode, from (N, n) to (N, V).
@@ -61,8 +61,8 @@ def white_box_sensitivity(
 ) -> Vector:
     """Return the weight of each dimension for a model that guesses sensitive tokens, (n,).
 
-    The mean of |IG_i| of output v at text t, over all pairs (t, v) of a text and a sensitive token in it, which
-    ``labels`` (N, V) 0/1 marks; a text with several tokens counts once for each (SPARSE §4.5 names no average).
+    The weight is the mean of |IG_i| over all pairs of a text and a sensitive token in it, marked by ``labels`` (N, V)
+    0/1 (SPARSE §4.5 names no average).
 
     Cost: one forward and one backward pass per pair and step.
     """
@@ -78,9 +78,8 @@ def white_box_sensitivity(
 def white_box_shape(weights: Vector, *, floor: float = 1e-6) -> NoiseShape:
     """Return the diagonal shape of SPARSE-WB: Σ = diag(a/max(a) + floor), a the `white_box_sensitivity`.
 
-    Divided by its largest entry it has the range of the mask that it replaces (SPARSE prints no scale). ``floor`` is
-    that of `NoiseShape.from_diagonal`; the published value leaves dimensions that this model ignores almost bare to
-    any other model.
+    The division gives it the range of the mask (SPARSE prints no scale). The published ``floor`` leaves dimensions that
+    this model ignores almost bare to any other model.
     """
     if not np.isfinite(weights).all() or not weights.any():
         raise InvalidInputError("The classifier's gradients are zero or not finite: it learnt nothing.", param="method")

@@ -1,7 +1,7 @@
-"""The noise shape Σ of elliptical noise and the linear map T behind the noise, which a method fits.
+"""The noise shape Σ of elliptical noise and the linear map T after the noise.
 
-Every shape has trace(Σ) = n, so that Σ = I is exactly isotropic noise and shapes are compared at the same noise
-norm (SPARSE §3.2, "trace(Σ) = trace(I)"). A map erases, truncates, flattens, or is a Wiener filter.
+Every shape has trace(Σ) = n, so shapes are compared at the same noise norm, and Σ = I is isotropic noise (SPARSE §3.2,
+"trace(Σ) = trace(I)"). A map erases, truncates, flattens, or is a Wiener filter.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ _SMALLEST_FLOOR = 1e-12
 class NoiseShape:
     """Σ of trace n, stored as its diagonal (n,), as a full matrix (n, n), or as low rank + floor.
 
-    Build one with `isotropic`, `from_diagonal`, `from_matrix`, `from_low_rank` or `from_arrays`; the constructor
-    does not check its input.
+    Build one with a class method; the constructor does not check its input.
 
     Attributes:
         diagonal: the diagonal of Σ, or None.
@@ -60,8 +59,8 @@ class NoiseShape:
 
         Args:
             sensitivity: (n,) non-negative weights, for example a learnt mask.
-            floor: added to every weight. It is a privacy parameter: against Euclidean neighbours the guarantee
-                is ε/√λ_min(Σ), so a small floor leaves the low-weight dimensions almost bare.
+            floor: added to every weight. It is a privacy parameter: against Euclidean neighbours the guarantee is
+                ε/√λ_min(Σ), so a small floor leaves the low-weight dimensions almost bare.
         """
         owner = "NoiseShape.from_diagonal"
         floor = check_positive(floor, owner=owner, param="floor")
@@ -74,10 +73,7 @@ class NoiseShape:
 
     @classmethod
     def from_matrix(cls, matrix: Matrix, *, floor: float = 1e-2) -> NoiseShape:
-        """Return an (n, n) ``matrix`` as a shape: symmetrised, eigenvalues floored, scaled to trace n.
-
-        ``floor`` is the least eigenvalue, as a share of the mean, in (0, 1].
-        """
+        """Return an (n, n) matrix as a shape; ``floor`` is the least eigenvalue, as a share in (0, 1] of the mean."""
         owner = "NoiseShape.from_matrix"
         floor = check_positive(floor, owner=owner, param="floor")
         values = check_numbers(matrix, owner=owner, param="matrix")
@@ -105,9 +101,8 @@ class NoiseShape:
         Args:
             basis: U (n, r), r ≤ n, with orthonormal columns.
             weights: (r,) non-negative, not all zero; only their proportions count.
-            floor: λ_min(Σ), the noise in every other direction, in (0, 1]; the mean eigenvalue is 1. Against
-                Euclidean neighbours the guarantee is ε/√floor: a smaller floor moves noise to the columns of U;
-                1 is isotropic noise.
+            floor: λ_min(Σ), in (0, 1]; the mean eigenvalue is 1. Against Euclidean neighbours the guarantee is
+                ε/√floor: a smaller floor moves noise to the columns of U; 1 is isotropic noise.
         """
         owner = "NoiseShape.from_low_rank"
         floor = check_positive(floor, owner=owner, param="floor")
@@ -134,8 +129,7 @@ class NoiseShape:
         """Return the shape of dimension ``n`` of `to_arrays`.
 
         Raises:
-            ValueError: the message is the name of the invalid array, ``shape`` for none or several shapes, or
-                ``trace`` for a trace other than n.
+            ValueError: the message names the invalid array, ``shape`` for none or several shapes, or ``trace``.
         """
 
         def require(valid: Any, name: str) -> None:
@@ -248,7 +242,7 @@ class NoiseShape:
         return np.asfortranarray(np.linalg.cholesky(self.matrix))
 
     def correlate(self, normals: Embeddings) -> Embeddings:
-        """Turn float64 standard normals (N, n) into ones with covariance Σ; may overwrite ``normals``."""
+        """Map float64 standard normals (N, n) to covariance Σ; may overwrite ``normals``."""
         if self.matrix is None:
             return np.ascontiguousarray(self.stretch(normals))
         from scipy.linalg.blas import dtrmm
@@ -313,7 +307,7 @@ class LinearMap:
     """T = up @ down, or T = down if ``up`` is None.
 
     A quantised map gives the same result on every machine: its entries have 22 bits and releases lie on a grid, so
-    every product and every partial sum is exact in float64, in any order of summation.
+    every partial sum is exact in float64, in any order of summation.
 
     Attributes:
         down: (m, n), from the encoder's space to the m kept coordinates.
@@ -327,10 +321,7 @@ class LinearMap:
 
     @classmethod
     def quantised(cls, down: Matrix, up: Matrix | None, *, norm: float) -> LinearMap:
-        """Return the map with entries of 22 bits and a grid 2⁻²⁰ of the largest kept coordinate.
-
-        ``norm`` is the typical norm of an input vector.
-        """
+        """Return the map with 22-bit entries and a grid 2⁻²⁰ of the largest kept coordinate of inputs of ``norm``."""
         # Cauchy-Schwarz: no kept coordinate exceeds the longest row of T times the norm.
         longest = float(np.sqrt((down**2).sum(axis=1).max())) * norm
         step = _power_of_two(longest) * 2.0**-_STEP_BITS
@@ -339,8 +330,7 @@ class LinearMap:
     def coarser_than(self, step: float) -> LinearMap:
         """Return the map with a grid of the kept coordinates 16 times coarser than inputs on ``step`` need.
 
-        Inputs are rounded before the map, and inputs that differ in a hidden direction have different rounding
-        errors; the coarser grid covers them.
+        The coarser grid hides rounding errors of the inputs, which differ between inputs in a hidden direction.
         """
         if not self.step:
             return self
@@ -365,10 +355,7 @@ class LinearMap:
         return self.down if self.up is None else self.up @ self.down
 
     def apply(self, X: Embeddings, *, reduced: bool = False) -> Embeddings:
-        """Return the rows of ``X`` (N, n) through T: (N, n), or the (N, m) kept coordinates.
-
-        Both forms have the same inner products, because ``up`` has orthonormal columns.
-        """
+        """Return rows (N, n) through T: (N, n), or the (N, m) kept coordinates, with equal inner products."""
         # float64 also for float32 rows: products of 22-bit entries and grid values fit its 53 bits.
         # Always in two steps: one product with T leaves rounding errors outside the kept directions,
         # and a linear attacker recovers the erased part from them.

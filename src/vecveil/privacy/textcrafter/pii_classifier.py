@@ -1,4 +1,4 @@
-"""PII classifier: a logistic regression p(e) = P(PII | e) on the vectors of texts, and the rows that it learns from.
+"""PII classifier: a logistic regression p(e) = P(PII | e) on the vectors of texts, and its training rows.
 
 TextCrafter, Eq. 6 to 8: plain texts with detected PII join the positives, and the larger class is sampled down.
 """
@@ -31,9 +31,9 @@ class HeldOutFigures:
     Attributes:
         used_rows: number of each class in the balanced sample, which gives the weights.
         held_out_rows: number of both classes behind the figures.
-        accuracy: at p(e) ≥ 0.5; chance names the more frequent class of the fitted rows.
+        accuracy: at p(e) ≥ 0.5; chance answers the more frequent class of the fitted rows.
         macro_f1: mean of both classes' F1; the same chance.
-        positive_f1: F1 of the PII class; chance says PII of every row.
+        positive_f1: F1 of the PII class; chance answers PII for every row.
         auc: area under the ROC curve; chance is 0.5.
         regularisation: λ, the inverse of scikit-learn's C.
         warnings: sentences on what makes p(e) doubtful; may be empty.
@@ -52,7 +52,6 @@ class HeldOutFigures:
     warnings: tuple[str, ...] = ()
 
     def to_record(self) -> dict[str, Any]:
-        """Return the figures as JSON-ready values."""
         figures = ("accuracy", "macro_f1", "positive_f1", "auc")
         return {
             "rows": {
@@ -70,11 +69,7 @@ class HeldOutFigures:
 
 
 def measure(logits: Array, y: Array, groups: Array, fitted: Array, seed: int) -> dict[str, Estimate]:
-    """Return accuracy, both F1 and AUC by the names of `HeldOutFigures`.
-
-    ``logits``, ``y`` (True for the PII class) and ``groups`` (N,) are of the held-out rows, ``fitted`` are
-    the classes of the fitted rows.
-    """
+    """Return accuracy, both F1 and AUC of held-out ``logits``; ``fitted`` are the classes of the fitted rows."""
     answer = logits >= 0  # p(e) ≥ 0.5
     # Chance level: always answer the more frequent class.
     guess = np.full(len(y), bool(fitted.mean() >= 0.5))
@@ -97,7 +92,7 @@ def measure(logits: Array, y: Array, groups: Array, fitted: Array, seed: int) ->
 
 
 def doubts(figures: Mapping[str, Estimate]) -> list[str]:
-    """Return a sentence for each figure whose interval reaches down to chance."""
+    """Return a sentence for each figure whose interval includes chance."""
     return [
         f"The held-out {name} of the PII classifier is {estimate.value:.3f} (95 % interval {estimate.low:.3f} to "
         f"{estimate.high:.3f}), not above chance ({estimate.chance:.3f}): p(e) may say nothing about PII."
@@ -113,10 +108,7 @@ _STEPS = 2000  # iterations of L-BFGS
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PiiClassifier:
-    """A logistic regression p(e) = sigmoid(w · e + b); w is (n,) float64.
-
-    ``held_out`` has its figures; None for weights of unknown origin.
-    """
+    """A logistic regression p(e) = sigmoid(w · e + b); w is (n,) float64. ``held_out`` has its figures, or None."""
 
     weights: Vector
     intercept: float
@@ -139,7 +131,6 @@ class PiiClassifier:
 
     @property
     def dimension(self) -> int:
-        """The dimension n."""
         return len(self.weights)
 
     def logit(self, X: Embeddings) -> npt.NDArray[np.float64]:
@@ -173,14 +164,14 @@ def fit_pii_classifier(
     """Return a logistic regression that separates ``positive`` from ``plain``, with its held-out figures.
 
     The larger class is sampled down to the smaller (TextCrafter, Eq. 8). The figures come from a fit on the sample
-    without its held-out part, the weights from a second fit on all of it. Vectors are not standardised, so the
-    weights apply to e itself. Near chance the figures hold a warning, not an error.
+    without its held-out part, the weights from a second fit on all of it. Vectors are not standardised, so the weights
+    apply to e itself. Figures near chance add a warning.
 
     Args:
         positive: (P, n) vectors of texts with PII, at least `MIN_ROWS`.
         plain: (Q, n) vectors of texts without PII, at least `MIN_ROWS`.
-        groups_positive: (P,) groups; rows of one group, such as the two halves of a pair, are held out together.
-            Equal names in both arguments are one group. None makes each row a group.
+        groups_positive: (P,) groups; rows of one group, such as the two sides of a pair, are held out together. Equal
+            names in both arguments are one group. None makes each row a group.
         groups_plain: (Q,) the same for ``plain``.
         regularisation: λ of the squared weights, the inverse of scikit-learn's C; larger makes p(e) flatter.
 
@@ -243,7 +234,7 @@ def _fit(X: Array, y: Array, regularisation: float) -> tuple[PiiClassifier, bool
         from sklearn.linear_model import LogisticRegression
         from threadpoolctl import threadpool_limits
     model = LogisticRegression(C=1 / regularisation, max_iter=_STEPS)
-    # Several threads would add in a varying order: the last bits would differ between runs.
+    # Several threads would sum in a varying order: the last bits would differ between runs.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # read from n_iter_ below
         model.fit(X, y)
@@ -257,10 +248,7 @@ Indices = npt.NDArray[np.int64]
 
 
 def balanced_rows(positive: int, plain: int, rng: np.random.Generator) -> tuple[Indices, Indices]:
-    """Return row numbers of both classes, equally many, in order (TextCrafter, Eq. 8).
-
-    ``rng`` samples the larger class down, without replacement.
-    """
+    """Return equally many row numbers of both classes, in order, sampled by ``rng`` (TextCrafter, Eq. 8)."""
     size = min(positive, plain)
     chosen = [
         np.arange(rows) if rows == size else np.sort(rng.choice(rows, size, replace=False))
@@ -291,8 +279,8 @@ def split_by_group(
 ) -> npt.NDArray[np.bool_]:
     """Return the mask of held-out rows: whole groups, with both classes on both sides.
 
-    The share is taken separately from groups with positives only, with plain rows only and with both.
-    ``groups`` (N,) are numbers, ``labels`` (N,) True for positives, ``share`` is in (0, 1).
+    The share is taken separately from groups with positives only, with plain rows only and with both. ``groups`` (N,)
+    are numbers, ``labels`` (N,) True for positives, ``share`` is in (0, 1).
     """
     values, index = np.unique(groups, return_inverse=True)
     index = index.reshape(-1)
@@ -339,22 +327,18 @@ DATE_TIME, URL and UUID are excluded: they are frequent in plain text and identi
 """
 
 PII_MIN_SCORE = 0.35
-"""Above Presidio's format-only patterns (at most 0.3 without a checksum or a supporting word next to them: any seven
-digits may be a driving licence), below its telephone numbers (0.4)."""
+"""Above Presidio's format-only patterns (at most 0.3), below its telephone numbers (0.4)."""
 
 
 def pii_detector(
     entities: Sequence[str] = PII_ENTITIES, *, model: Any = None, language: str = "en", min_score: float = PII_MIN_SCORE
 ) -> PresidioDetector:
-    """Return the default detector for relabelling plain texts.
-
-    Without a model it finds no names of people and places: a plain text with only these stays plain.
+    """Return the default detector for relabelling plain texts; without a ``model`` it finds no names.
 
     Args:
         entities: Presidio's types; some of the defaults are English only.
         model: None for pattern recognisers alone; otherwise as for `vecveil.privacy.concepts.PresidioDetector`.
-        language: two-letter code.
-        min_score: matches below are dropped; 0 takes every long number for PII.
+        min_score: drops matches with a lower score; 0 treats every long number as PII.
     """
     return PresidioDetector(entities, model=model, language=language, min_score=min_score, owner="pii_detector")
 

@@ -1,7 +1,6 @@
 """The trainable policy and its policy gradient of one step (TextCrafter, Eq. 10 to 18, 22, 23), and learning curves.
 
-This module imports torch. The trained network is applied by `PolicyWeights`, whose arrays have the
-names of `ProtectPolicy.state_dict`.
+This module imports torch. `PolicyWeights`, whose arrays have the names of `ProtectPolicy.state_dict`, does not.
 """
 
 from __future__ import annotations
@@ -33,13 +32,9 @@ _LOST = 1e-12  # a shorter vector has no direction: the first axis replaces it
 
 
 class ProtectPolicy(nn.Module):
-    """The policy π(d | e) = N(μ(e), diag σ²) and its reference direction v(e), initially drawn, float32 on the CPU.
+    """The policy π(d | e) = N(μ(e), diag σ²) and its reference direction v(e), float32 on the CPU.
 
-    Args:
-        dimension: n.
-        settings: tokens T, heads, expansion, dropout and initial log σ.
-        generator: on the CPU for every device, so that a seed gives equal draws everywhere. All initial
-            weights and dropout masks come from it.
+    All initial weights and dropout masks come from ``generator``, on the CPU for every device.
     """
 
     def __init__(self, dimension: int, settings: PolicySettings, generator: torch.Generator) -> None:
@@ -186,8 +181,8 @@ class EpochMeasures(Record, frozen=True):
         mean_log_sigma: mean of log σ over the coordinates.
         deterministic_share: ‖μ⊥‖² / E‖d⊥‖², in [0, 1]: the part of the perturbation that all draws share.
         direction_cosine: cosine of v with v before the first step.
-        mean_resultant, direction_resultant: ‖mean over the vectors of μ/‖μ‖‖, and of v; at 1 the policy does not
-            depend on e.
+        mean_resultant, direction_resultant: ‖mean over the vectors of μ/‖μ‖‖, and of v; at 1 the policy does not depend
+            on e.
         seconds: since the first step, over all runs.
     """
 
@@ -224,11 +219,9 @@ class LearningCurves(Record, frozen=True, tag_field="schema", tag="vecveil.train
         return max(self.epochs, key=lambda epoch: epoch.reward)
 
     def with_epoch(self, measures: EpochMeasures) -> LearningCurves:
-        """Return the curves with one more epoch."""
         return LearningCurves((*self.epochs, measures))
 
     def to_record(self) -> dict[str, Any]:
-        """Return the curves as JSON-ready values."""
         return super().to_record() | {"best_epoch": self.best.epoch}
 
     def __post_init__(self) -> None:
@@ -237,10 +230,7 @@ class LearningCurves(Record, frozen=True, tag_field="schema", tag="vecveil.train
 
 
 def orthogonal_part(d: Tensor, v: Tensor) -> Tensor:
-    """Return d⊥ = d − (d·v) v for d (..., n) and v of norm 1, (n,) or (..., n).
-
-    Projected twice: the first projection leaves a rounding error along v.
-    """
+    """Return d⊥ = d − (d·v) v for d (..., n) and v of norm 1, projected twice to remove the rounding error along v."""
     d = d - (d * v).sum(dim=-1, keepdim=True) * v
     return d - (d * v).sum(dim=-1, keepdim=True) * v
 
@@ -256,16 +246,9 @@ def fixed_orthogonal(v: Tensor) -> Tensor:
 
 
 def perturbation(d: Tensor, v: Tensor, radius: float, resample: Callable[[], Tensor] | None = None) -> Tensor:
-    """Return d* of each draw: norm ``radius``, orthogonal to v (TextCrafter, Eq. 17, 18). NaN stays NaN.
+    """Return d* of each draw ``d`` (..., n): norm ``radius``, orthogonal to unit ``v`` (Eq. 17, 18). NaN stays NaN.
 
-    A draw along v up to rounding has no usable d⊥. It is redrawn up to `REDRAWS` times, then replaced by
-    `fixed_orthogonal`; under a normal distribution this has probability zero.
-
-    Args:
-        d: draws, (..., n), n ≥ 2.
-        v: of norm 1, broadcastable to ``d``.
-        radius: r > 0.
-        resample: returns other draws in the shape of ``d``; None uses the fixed direction at once.
+    A draw along v up to rounding is redrawn by ``resample`` up to `REDRAWS` times, then replaced by `fixed_orthogonal`.
     """
     v = v.expand_as(d)
     # in float32 a nearly parallel d leaves only noise
@@ -308,9 +291,8 @@ def group_numbers(groups: Any, rows: int, *, owner: str) -> Indices | None:
 def hold_out(rows: int, groups: Indices | None, generator: torch.Generator) -> tuple[Indices, Indices]:
     """Return the rows to measure on and those to learn from, each in an order drawn from ``generator``.
 
-    Whole groups are held out in the drawn order, each if it still fits into a tenth of the rows and
-    `HELD_OUT_ROWS`; if none fits, the smallest one. ``groups`` (N,) are at least two numbers from 0 on; None treats
-    every row as a group.
+    Whole groups are held out in the drawn order, each if it still fits into a tenth of the rows and `HELD_OUT_ROWS`; if
+    none fits, the smallest one. ``groups`` (N,) are at least two numbers from 0 on, or None.
     """
     most = min(HELD_OUT_ROWS, max(1, int(HELD_OUT * rows)))
     if groups is None:
@@ -349,14 +331,8 @@ class PolicyGradient:
     The loss is −E[(R − b) log π(d | e)], R − b held fixed: its gradient goes to μ and σ. With ``direction="learnt"``
     −E[R] is added, d held fixed: its gradient goes to v alone, through e'. The entropy bonus goes to σ.
 
-    The generator is on the CPU for every device and the only source of randomness: initial weights, held-out
-    vectors, their order, dropout and draws. A checkpoint needs no other random state.
-
-    Args:
-        X: unit vectors (N, n), N ≥ 2.
-        classifier: gives p(e).
-        centroids: (k, n).
-        groups: (N,) numbers of groups that are held out whole; None treats every vector as a group.
+    The generator is on the CPU for every device and the only source of randomness. ``X`` are unit vectors (N, n), N ≥
+    2, and ``groups`` (N,) numbers of groups that are held out whole, or None.
     """
 
     def __init__(
@@ -394,7 +370,6 @@ class PolicyGradient:
 
     @property
     def steps(self) -> int:
-        """Number of steps of an epoch."""
         return -(-len(self._vectors) // self.settings.batch_size)
 
     def order(self) -> list[Tensor]:
@@ -403,16 +378,13 @@ class PolicyGradient:
         return list(torch.split(order.to(self.device), self.settings.batch_size))
 
     def step(self, batch: Tensor) -> tuple[float, float, float]:
-        """Learn from one batch; return the means of its rewards, p(e') and drifts.
-
-        A reward or gradient that is not finite raises `NotFinite` and leaves the weights unchanged.
-        """
+        """Learn from one batch; return its mean reward, p(e') and drift, or raise `NotFinite` without a change."""
         self.module.train()
         # An untrained direction must be the same in every step, so it has no dropout.
         if self.module.direction is not None:
             self.module.direction.train(self.settings.direction == "learnt")
 
-        # Gradients accumulate over parts; when memory runs out the parts begin anew, smaller.
+        # Gradients accumulate over parts; when memory runs out, start again with smaller parts.
         def undo() -> None:
             self._optimiser.zero_grad(set_to_none=True)
 
@@ -431,10 +403,7 @@ class PolicyGradient:
         return reward, p_pii, drift
 
     def add_gradient(self, rows: Tensor, share: float) -> Tensor:
-        """Add ``share`` of these rows' gradient to the network's; return ``share`` of `step`'s means.
-
-        Advantages are normalised among these rows.
-        """
+        """Add ``share`` of these rows' gradient to the network's; return ``share`` of `step`'s means."""
         settings = self.settings
         e, c = self._vectors[rows], self._targets[rows]
         mean = self.module.mean(e)  # μ(e), (rows, n)

@@ -17,20 +17,20 @@ CLUSTER_CHOICES = ("nearest", "fixed")
 class PolicySettings:
     """All settings of a policy besides the data and the seed.
 
-    The paper prints none of these numbers; the defaults are ours. Two of its terms are constants that no policy
-    depends on, and are left out: α‖e' − e‖ = αr of the reward, and the offset of the baseline.
+    The paper prints none of these numbers; the defaults are ours. Two of its terms are constants that no policy depends
+    on, and are omitted: α‖e' − e‖ = αr of the reward, and the offset of the baseline.
 
     Attributes:
         radius: r > 0, the norm of every perturbation. Vectors have norm 1, so r = 1 moves each by its length.
-        tokens: T, the number of equal chunks of a vector; must divide n. 1 is the literal reading, over which
-            attention is the identity.
+        tokens: T, the number of equal chunks of a vector; must divide n. 1 is the literal reading, for which attention
+            is the identity.
         heads: of the attention; must divide n/T. None takes the largest of 8, 4, 2, 1 that does.
         expansion: hidden units of the feed-forward part over n/T.
         dropout: of attention and feed-forward part in training.
         beta: β ≥ 0, weight of p(e'), the classifier's probability of PII.
         gamma: γ ≥ 0, weight of ‖e' − c‖, c the centroid of a cluster of plain texts.
         clusters: k of k-means on plain embeddings.
-        cluster: c is the ``nearest`` centroid to e, or one ``fixed`` for all: the one with the least p.
+        cluster: c is the ``nearest`` centroid to e, or one ``fixed`` for all: the one with the lowest p.
         baseline_scale: a of the baseline b = a · R(e).
         entropy: weight ≥ 0 of the entropy of N(μ, σ²), added to the objective.
         normalise_advantage: scale the advantages of a batch to mean 0 and deviation 1.
@@ -90,7 +90,6 @@ class PolicySettings:
             raise InvalidInputError("normalise_advantage is True or False.", param="normalise_advantage")
 
     def heads_for(self, dimension: int) -> int:
-        """Return the number of heads for vectors of ``dimension``."""
         if dimension % self.tokens:
             raise InvalidInputError(f"{self.tokens} tokens do not divide the dimension {dimension}.", param="tokens")
         width = dimension // self.tokens
@@ -101,5 +100,4 @@ class PolicySettings:
         return self.heads
 
     def to_record(self) -> dict[str, Any]:
-        """Return the settings as JSON-ready values."""
         return asdict(self)

@@ -30,7 +30,6 @@ Array = npt.NDArray[Any]
 
 
 def array_digest(*arrays: Array) -> str:
-    """Return the SHA-256 of dtypes, shapes and values."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
@@ -47,10 +46,7 @@ def forget_checkpoint(folder: Path) -> None:
 
 @dataclass(frozen=True, eq=False)
 class TrainedPolicy:
-    """The outcome of a training.
-
-    ``weights`` are of the last epoch and applicable without torch; ``seconds`` count all runs.
-    """
+    """The outcome of a training: ``weights`` of the last epoch, applicable without torch; ``seconds`` over all runs."""
 
     weights: PolicyWeights
     curves: LearningCurves
@@ -72,20 +68,18 @@ def train_policy(
 ) -> TrainedPolicy:
     """Return the policy that a one-step policy gradient reaches on ``X`` (TextCrafter, Eq. 15 to 23).
 
-    Each vector gets raw noise d ~ N(μ(e), diag σ²), the perturbation d* of it and the reward R; the loss is
-    −(R − b) · log π(d | e), d held fixed. The reference direction v does not enter log π: see
-    `PolicySettings.direction`. A tenth of the vectors, at most 2,000, is held out for the curves. It is held out
-    of the policy only: ``classifier`` may have been fitted on it. Equal arguments give equal arrays, on one kind of
-    device.
+    Each vector gets raw noise d ~ N(μ(e), diag σ²), its perturbation d* and the reward R; the loss is −(R − b) · log
+    π(d | e), d held fixed. A tenth of the vectors, at most 2,000, is held out of the policy for the curves;
+    ``classifier`` may have been fitted on it. Equal arguments give equal arrays, on one kind of device.
 
     Args:
         X: vectors to protect, (N, n) float32 or float64, rows of norm 1 within 0.01, N ≥ 2 and n ≥ 2.
         classifier: gives p(e), the probability of PII.
         centroids: of clusters of plain vectors, (k, n).
-        groups: (N,) integers or strings; rows of one group, such as the two halves of a pair, are held out together.
+        groups: (N,) integers or strings; rows of one group, such as the two sides of a pair, are held out together.
             None treats every row as a group.
-        checkpoint: folder that is replaced after every epoch. The same call resumes from it and ends with the arrays
-            of an uninterrupted one.
+        checkpoint: folder that is replaced after every epoch. The same call resumes from it and ends with the arrays of
+            an uninterrupted one.
 
     Raises:
         IncompatibleError: classifier, centroids and vectors have different dimensions.
@@ -112,7 +106,7 @@ def train_policy(
             "groups": None if numbers is None else array_digest(numbers),
         }
         state_file = StateFile(expanded(checkpoint) / _STATE, identity)
-    # Several threads would add in a varying order: the last bits would differ between runs.
+    # Several threads would sum in a varying order: the last bits would differ between runs.
     with one_thread():
         learner = PolicyGradient(X, classifier, centroids, settings, seed, numbers)
         return _train(learner, state_file, show_progress)

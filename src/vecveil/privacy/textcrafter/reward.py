@@ -28,16 +28,13 @@ def plain_centroids(
 ) -> npt.NDArray[np.float64]:
     """Return the centroids of k-means on ``plain``: (k, n) float64, largest cluster first.
 
-    Centroids are means of vectors: shorter than 1 for vectors of norm 1.
-
     Args:
         plain: (Q, n) vectors of texts without PII.
-        clusters: k ≥ 1. More puts targets nearer to each vector, and each stands for fewer texts.
-        seed: of the sample and of k-means, which runs on one thread: one seed, one result.
+        clusters: k ≥ 1. More clusters put targets nearer to each vector, and each represents fewer texts.
+        seed: of the sample and of k-means, which runs on one thread for equal results.
         most: more rows are sampled down to this number.
-        least: smaller clusters are dropped, so the result can have fewer than k rows: the centroid of one row is that
-            row, and protector files contain the centroids. With fewer than ``least`` rows for each of k clusters
-            only the largest is kept.
+        least: smaller clusters are dropped: the centroid of one row is that row, and protector files contain the
+            centroids. With fewer than ``least`` rows for each of k clusters only the largest is kept.
 
     Raises:
         InvalidInputError: fewer distinct rows than clusters.
@@ -62,7 +59,7 @@ def plain_centroids(
     with optional_import("Clustering plain vectors", "scikit-learn", "textcrafter"):
         from sklearn.cluster import KMeans
         from threadpoolctl import threadpool_limits
-    # Several threads would add in a varying order: the last bits would differ between runs.
+    # Several threads would sum in a varying order: the last bits would differ between runs.
     with threadpool_limits(1):
         model = KMeans(k, n_init=_STARTS, random_state=int(rng.integers(2**31)))
         model.fit(X)
@@ -75,7 +72,7 @@ def plain_centroids(
 
 
 def nearest(X: Embeddings, centroids: Array) -> npt.NDArray[np.int64]:
-    """Return the row of the nearest of ``centroids`` (k, n) for each row of ``X`` (N, n): (N,); the first of equals."""
+    """Return the index (N,) of the nearest of ``centroids`` (k, n) for each row of ``X`` (N, n)."""
     owner = "nearest"
     targets = check_embeddings(centroids, owner=owner, param="centroids", min_rows=1)
     checked = check_embeddings(X, owner=owner, param="X", dimension=targets.shape[1])
@@ -91,7 +88,7 @@ def nearest(X: Embeddings, centroids: Array) -> npt.NDArray[np.int64]:
 
 
 def least_pii(centroids: Array, classifier: PiiClassifier) -> int:
-    """Return the row of the centroid with the least p, the target if one cluster serves all."""
+    """Return the index of the centroid with the lowest p, the target if one cluster serves all."""
     return int(classifier.logit(centroids).argmin())  # sigmoid is monotone: no need to apply it
 
 
@@ -103,14 +100,7 @@ class RewardTerms(NamedTuple):
 
 
 class Reward:
-    """The reward R and its baseline b.
-
-    Args:
-        classifier: logistic regression, p(e) = sigmoid(w · e + b).
-        settings: β, γ and the baseline's coefficient.
-        device: of the vectors.
-        dtype: of the vectors; None is torch.float32.
-    """
+    """The reward R and its baseline b, for vectors of ``dtype`` (None: float32) on ``device``."""
 
     def __init__(
         self,
@@ -129,7 +119,6 @@ class Reward:
         self._settings = settings
 
     def p_pii(self, e: Tensor) -> Tensor:
-        """Return p(e), the classifier's probability of PII."""
         return (e @ self._weights + self._intercept).sigmoid()
 
     def terms(self, protected: Tensor, c: Tensor) -> RewardTerms:
@@ -151,7 +140,7 @@ class Reward:
 def target_centroids(
     X: Embeddings, centroids: Embeddings, classifier: PiiClassifier, settings: PolicySettings
 ) -> npt.NDArray[np.float64]:
-    """Return c of each row of ``X``, (N, n): the nearest centroid, or one with the least p for all."""
+    """Return c of each row of ``X``, (N, n): the nearest centroid, or the one with the lowest p for all."""
     if settings.cluster == "fixed":
         rows = np.full(len(X), least_pii(centroids, classifier))
     else:

@@ -1,7 +1,6 @@
 """Estimates: a figure with its confidence interval; shares, means, correlations, permutations, the trade-off rate.
 
-Texts of one group (duplicates, the two sides of a pair, one document) are not independent, so
-shares over texts are resampled by group.
+Texts of one group (duplicates, a pair, one document) are not independent, so shares over texts are resampled by group.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Estimate:
     Attributes:
         metric: Name of the metric, such as ``"R-precision"``.
         n: Units that the figure is a mean or share of (the metric's docstring names them).
-        chance: The figure without knowledge of the vectors; None where it is undefined.
+        chance: The figure without knowledge of the vectors; None if undefined.
     """
 
     metric: str
@@ -76,10 +75,7 @@ def share_estimate(
     chance: float | None = None,
     seed: int = 0,
 ) -> Estimate:
-    """Return sum(numerator) / sum(denominator) with its `cluster_bootstrap` interval.
-
-    Without a denominator it is the mean of the numerator and n counts rows; with one, n is its sum.
-    """
+    """Return sum(numerator) / sum(denominator), or the mean, with its `cluster_bootstrap` interval."""
     rows = len(numerator)
     below = np.ones(rows) if denominator is None else denominator
     n = rows if denominator is None else int(denominator.sum())
@@ -88,10 +84,7 @@ def share_estimate(
 
 
 def clopper_pearson(successes: int, trials: int) -> tuple[float, float]:
-    """Return the exact binomial interval of ``successes`` out of ``trials``.
-
-    Formula: Clopper and Pearson (1934), by the quantiles of the beta distribution.
-    """
+    """Return the exact binomial interval of ``successes`` out of ``trials`` (Clopper and Pearson 1934)."""
     owner = "clopper_pearson"
     trials = check_count(trials, owner=owner, param="trials")
     successes = check_count(successes, owner=owner, param="successes", minimum=0, maximum=trials)
@@ -101,12 +94,11 @@ def clopper_pearson(successes: int, trials: int) -> tuple[float, float]:
 def share_interval(credits: Any, groups: Any = None, *, level: float = LEVEL) -> tuple[float, float]:
     """Return the Clopper–Pearson interval of a mean of credits, with an effective count for groups.
 
-    Exact for credits 0 and 1 of independent rows; for fractions (shared ties) the beta quantiles
-    interpolate, and a fraction varies less than a hit or miss.
+    Exact for credits 0 and 1 of independent rows; for fractions (shared ties) the beta quantiles interpolate, which is
+    conservative.
 
-    Formula: for groups n becomes p (1 - p) / var(p) · (t_{n-1} / t_{G-1})², var(p) being the
-    variance between the G groups, and at most n (Korn and Graubard 1998); where no group differs
-    from the others it becomes G.
+    Formula: for groups n becomes p (1 - p) / var(p) · (t_{n-1} / t_{G-1})², var(p) being the variance between the G
+    groups, and at most n (Korn and Graubard 1998); if no group differs from the others it becomes G.
 
     Args:
         credits: (N,) numbers in [0, 1], N >= 1.
@@ -147,7 +139,7 @@ def _beta_interval(successes: float, trials: float, level: float) -> tuple[float
 
 
 def group_index(groups: Any, rows: int, *, owner: str) -> tuple[npt.NDArray[np.intp], int]:
-    """Return each row's group as 0..G-1, and G; None makes every row its own group, as does a missing id its row."""
+    """Return each row's group as 0..G-1, and G; without groups or an id, a row is its own group."""
     if groups is None:
         return np.arange(rows), rows
     if isinstance(groups, np.ndarray) and groups.dtype.kind in "iu" and groups.shape == (rows,):
@@ -158,11 +150,10 @@ def group_index(groups: Any, rows: int, *, owner: str) -> tuple[npt.NDArray[np.i
 
 
 def other_rows(groups: Any, rows: int, *, owner: str, seed: int = 0) -> npt.NDArray[np.intp] | None:
-    """Return a random permutation that sends no row to itself; None where there is one row only.
+    """Return a random permutation that sends no row to itself; None for a single row.
 
-    No row goes to its own group either, as far as this is possible: where one group contains more than
-    half of the rows, its surplus stays inside it, and no other row does. ``groups`` contains (N,) ids, or None if
-    every row stands alone; errors name ``owner``.
+    No row goes to its own group either, except the surplus of a group with more than half of the rows. ``groups``
+    contains (N,) ids, or None for independent rows; errors name ``owner``.
     """
     index, count = group_index(groups, rows, owner=owner)
     seed = check_seed(seed, owner=owner)
@@ -201,10 +192,7 @@ def _multinomial(rng: np.random.Generator, groups: int, size: int) -> npt.NDArra
 
 
 def bootstrap_interval(values: npt.NDArray[np.float64], value: float, groups: int) -> tuple[float, float]:
-    """Return the percentile interval of the bootstrapped ``values`` of a share, widened to hold ``value``.
-
-    Where all draws agree up to rounding it is the exact binomial interval over the ``groups`` that were drawn.
-    """
+    """Return the percentile interval of bootstrapped ``values`` with ``value``; exact binomial if all draws agree."""
     if np.ptp(values) ** 2 <= _ROUNDING:
         return _exact_interval(value, groups)
     tail = (1 - LEVEL) / 2
@@ -217,8 +205,8 @@ def cluster_bootstrap(
 ) -> tuple[float, float]:
     """Return the percentile interval of sum(numerator) / sum(denominator), resampled by group.
 
-    The ratio must be a share in [0, 1]. Where no group differs from the others (all hits, or none) a
-    bootstrap interval would have width zero; it is the exact binomial interval over the groups then.
+    The ratio must be a share in [0, 1]. If no group differs from the others, the interval is the exact binomial one
+    over the groups, since a bootstrap interval would have width zero.
 
     ``groups`` are (N,) ids; None: all rows are independent. The denominators are at least 0.
     """
@@ -244,10 +232,7 @@ def _exact_interval(share: float, groups: int) -> tuple[float, float]:
 
 
 def cluster_normal(value: float, influence: npt.NDArray[np.float64], groups: Any = None) -> tuple[float, float]:
-    """Return the normal interval of a statistic in [0, 1] from the influence of each row.
-
-    ``influence`` contains (N,) contributions that sum to zero; their sums by group give the variance.
-    """
+    """Return the normal interval of a statistic in [0, 1] from each row's influence (N,), whose sum is zero."""
     index, count = group_index(groups, len(influence), owner="cluster_normal")
     sums = np.bincount(index, weights=influence, minlength=count)
     variance = float(sums @ sums)
@@ -258,10 +243,9 @@ def cluster_normal(value: float, influence: npt.NDArray[np.float64], groups: Any
 
 
 def fisher_z(correlation: float, n: int, *, variance_factor: float = 1.0) -> tuple[float, float]:
-    """Return the interval of a correlation of ``n`` independent pairs.
+    """Return the interval of a correlation of ``n`` independent pairs: Fisher's z, variance 1 / (n - 3).
 
-    Formula: Fisher's z, variance 1 / (n - 3). For Spearman's coefficient pass
-    ``variance_factor=1 + correlation**2 / 2`` (Bonett and Wright, 2000).
+    For Spearman's coefficient pass ``variance_factor=1 + correlation**2 / 2`` (Bonett and Wright, 2000).
     """
     if n <= 3:  # the variance 1 / (n - 3) does not exist
         return -1.0, 1.0
@@ -280,25 +264,22 @@ def trade_off_rate(
 ) -> Estimate:
     """Return R, the drop in leakage over the drop in utility, both against unprotected vectors.
 
-    Greater is better while utility falls. Read the signs: a negative R means that leakage and
-    utility moved in opposite directions (utility gained, or leakage added). No utility lost at all
-    has no finite rate: R is then infinite with the sign of the leakage removed, NaN if that is zero
-    too, and the interval is the whole line.
+    Greater is better while utility falls. A negative R means that leakage and utility moved in opposite directions. If
+    utility does not fall, R is infinite with the sign of the removed leakage, NaN if that is zero too, and the interval
+    is the whole line.
 
-    The interval is Fieller's (1954) for a ratio of two independent differences, from the ends of
-    the four intervals given (the longer side of each). It is the whole line where the utility's
-    change cannot be distinguished from zero: no finite interval would be honest there. Clean and protected
-    figures of the same texts are taken as independent, which is too wide if, as usual, they rise
-    and fall together.
+    The interval is Fieller's (1954) for a ratio of two independent differences, from the longer side of each of the
+    four intervals. It is the whole line if the utility's change is not distinguishable from zero. Treating clean and
+    protected figures of the same texts as independent is too wide if, as usual, they rise and fall together.
 
-    Formula: SPARSE, appendix F.3, R = ΔLeakage / ΔUtility. The paper *assumes* that text-level
-    methods leak nothing: pass ``leakage=0.0`` for that reading, the measured one for the other.
+    Formula: SPARSE, appendix F.3, R = ΔLeakage / ΔUtility. The paper *assumes* that text-level methods leak nothing:
+    pass ``leakage=0.0`` for that reading, the measured one for the other.
 
     Args:
         clean_leakage, leakage: Of the unprotected and of the protected vectors, in one unit.
-        clean_utility, utility: The same of utility. A bare number anywhere counts as without error.
+        clean_utility, utility: The same of utility. A bare number counts as exact.
 
-    n is the least n of the arguments, 0 if there is none; chance is None.
+    n is the least n of the arguments, 0 if none has one; chance is None.
     """
     removed, leakage_error = _drop(clean_leakage, leakage, "clean_leakage", "leakage")
     lost, utility_error = _drop(clean_utility, utility, "clean_utility", "utility")

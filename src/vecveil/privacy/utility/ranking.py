@@ -34,11 +34,7 @@ def check_binary(labels: npt.NDArray[Any], *, owner: str, param: str) -> BoolArr
 
 
 def top_credit(scores: FloatArray, k: npt.NDArray[np.integer[Any]]) -> FloatArray:
-    """Return, for each row and token, the probability of being among the row's ``k`` best.
-
-    It is 1 above the k-th best score, 0 below it, and an equal share of the places left at a tie. ``scores`` are
-    (N, V), ``k`` is (N,), 0 to V.
-    """
+    """Return (N, V) the probability of each token to be among the row's ``k`` (N,) best, with ties shared."""
     rows, width = scores.shape
     k = np.minimum(np.asarray(k, dtype=np.int64), width)
     # With k = 0 any threshold serves: the credit is set to 0 below.
@@ -56,8 +52,8 @@ def top_credit(scores: FloatArray, k: npt.NDArray[np.integer[Any]]) -> FloatArra
 def macro_auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
     """Return the mean area under the ROC curve over tokens that some texts contain and some do not.
 
-    n counts these tokens. The interval is the normal one from the placement values summed by group
-    (DeLong, DeLong and Clarke-Pearson 1988; for groups Obuchowski 1997).
+    n counts these tokens. The interval is the normal one from the placement values summed by group (DeLong, DeLong and
+    Clarke-Pearson 1988; for groups Obuchowski 1997).
     """
     owner = "macro_auc"
     s, true, index = checked_tokens(scores, labels, groups, owner=owner)
@@ -84,7 +80,6 @@ def macro_auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
 
 
 def tokens_with_both_classes(labels: BoolArray) -> BoolArray:
-    """Return, for each token, whether some texts contain it and some do not."""
     held = labels.sum(axis=0)
     both: BoolArray = (held > 0) & (held < len(labels))
     return both
@@ -111,12 +106,12 @@ def checked_tokens(
 def auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
     """Return the area under the ROC curve, ties counting half; n counts rows, chance is 0.5.
 
-    The interval is DeLong's, by groups where they are given, as in `macro_auc`.
+    The interval is DeLong's, by groups if given, as in `macro_auc`.
 
     Args:
-        scores: (N,) higher is likelier a member.
+        scores: (N,); higher means more likely a member.
         labels: (N,) 0/1, both of which occur.
-        groups: (N,) groups of the rows, for the interval; None if every row stands alone.
+        groups: (N,) groups of the rows, for the interval; None for independent rows.
     """
     s, true = checked_scores(scores, labels, owner="auc")
     return replace(macro_auc(s[:, None], true[:, None], groups), n=len(s))

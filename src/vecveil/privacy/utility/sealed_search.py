@@ -1,10 +1,10 @@
 """Sealed search: the quality of exact re-ranking among protected candidates, in a collection of a given size.
 
-A neighbour is found if fewer than ``candidates`` rows have a higher protected score than it has. Rows of the sample
-are counted. Each further row of the collection is higher with a probability p, so their number is Poisson with mean
-(N − n) p; p comes from a generalised Pareto tail of the protected scores of the query with the sample's rows, or with
-distractors. The same tail of the clean scores gives the probability that a row of the sample is still among the
-nearest of the whole collection, by which it counts.
+A search finds a neighbour if fewer than ``candidates`` rows have a higher protected score. Rows of the sample are
+counted. Each further row of the collection scores higher with a probability p, so their number is Poisson with mean (N
+− n) p; p comes from a generalised Pareto tail of the protected scores of the query with the sample's rows, or with
+distractors. The same tail of the clean scores gives the probability that a row of the sample is among the nearest of
+the whole collection, which weights the row.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ FloatArray = npt.NDArray[np.floating[Any]]
 
 K = 10
 DEPTH = 50
-"""Nearest clean rows that the nDCG is computed from: those after the tenth move up where others are missed."""
+"""Number of nearest clean rows for the nDCG: rows after the tenth move up when others are missed."""
 TAIL_ROWS = 20
-"""Highest scores of a query that the tail is fitted to; fewer where there are fewer than ten times as many rows."""
+"""Maximum number of a query's highest scores for the tail fit, and at most a tenth of the rows."""
 LEAST_ROWS = 100
 CHECK_SHARES = (0.25, 0.5)
-"""Parts of the rows at hand from which the model predicts the figure among all of them."""
+"""Shares of the available rows from which the model predicts the figure among all of them."""
 REACH = 30
-"""Largest collection, in samples, whose nearest rows a sample without distractors determines."""
+"""Maximum size of a collection, in samples, whose nearest rows a sample without distractors determines."""
 GROWTH = 10
 LEAST_MISSED = 0.005
-"""Least missed share in comparisons of a predicted with a measured one: below it both are sampling errors."""
+"""Minimum missed share when comparing predictions with measurements: less is sampling error."""
 MOST_CANDIDATES = 100_000
 
 
@@ -67,7 +67,7 @@ class _ScoreTail:
         return cls(ordered, top, threshold, mean * (1 - shape), shape if abs(shape) > 1e-3 else 1e-3)
 
     def at_least(self, scores: FloatArray) -> FloatArray:
-        """Return the number of rows whose score is not below each of ``scores`` (Q, L): ties count as missed."""
+        """Return the number of rows that score at least each of ``scores`` (Q, L): ties count as missed."""
         rows = self.ordered.shape[1]
         return np.stack(
             [rows - np.searchsorted(mine, s, side="left") for mine, s in zip(self.ordered, scores, strict=True)]
@@ -86,10 +86,8 @@ class _ScoreTail:
 class _Sample:
     """The nearest clean rows of each query, and how they would rank in a larger collection.
 
-    Args:
-        own: (Q, n) clean scores of the sample's rows.
-        further: (Q, R) clean scores of rows like those that the collection has besides.
-        gains: (Q, n) judgements over each query's ideal DCG; None asks for the nearest rows themselves.
+    ``own`` (Q, n) and ``further`` (Q, R) are clean scores of the sample and of rows like the rest of the collection;
+    ``gains`` (Q, n) are judgements over each query's ideal DCG, None for the nearest rows themselves.
     """
 
     def __init__(self, own: FloatArray, further: FloatArray, gains: FloatArray | None) -> None:
@@ -101,7 +99,7 @@ class _Sample:
         self.nearest = np.take_along_axis(nearest, order, axis=1)
         self.gains = None if gains is None else np.take_along_axis(gains, self.nearest, axis=1)
         self.exceedance = _ScoreTail.of(further).exceedance(np.take_along_axis(scores, order, axis=1))
-        # In a far larger collection too few rows of the sample are among the nearest: rows of the largest size with
+        # In a far larger collection too few rows of the sample are among the nearest: those of the largest size with
         # enough of them stand in. A larger collection has nearer ones, so its figure is underestimated.
         self.most_further = (REACH - 1) * self.rows if further is own else np.inf
         if further is own:
@@ -113,7 +111,6 @@ class _Sample:
             self.exceedance = betaincinv(place, self.rows + 1 - place, (rank + 0.5) / len(own))
 
     def places(self, own: FloatArray, further: FloatArray) -> _Places:
-        """Return the places of the nearest rows by protected scores; arguments as above."""
         scores = np.take_along_axis(own, self.nearest, axis=1)
         tail = _ScoreTail.of(further)
         counted = tail if further is own else _ScoreTail.of(own)
@@ -158,11 +155,7 @@ class _Places:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Forecast:
-    """The share kept in collections of any size.
-
-    Attributes:
-        checks: figures that the model predicted from parts of the rows, and the measured ones.
-    """
+    """The share kept in collections of any size; ``checks`` are predicted and measured figures of parts of the rows."""
 
     places: _Places
     candidates: int
@@ -174,15 +167,14 @@ class _Forecast:
 
     @property
     def factor(self) -> float:
-        """Factor by which the model was most wrong about the share that is missed, at least 1."""
+        """Largest factor by which the model misjudged the missed share, at least 1."""
         missed = [[max(1 - check[key], LEAST_MISSED) for key in ("predicted", "measured")] for check in self.checks]
         return max(float(max(pair) / min(pair)) for pair in missed)
 
     def share(self, size: int) -> tuple[float, float, float]:
-        """Return the share of the clean figure and its interval."""
         value, low, high = self.places.share(size, self.candidates)
-        if size > self.places.sample.rows + 1:  # a text that stands in as the query is not among the rows
-            # Where little is missed, the error is smaller than where it was measured.
+        if size > self.places.sample.rows + 1:  # a text that serves as the query is not among the rows
+            # The error shrinks with the missed share.
             missed = max(0.0, 1 - value)
             low -= min(self.error, (self.factor - 1) * missed)
             high += min(self.error, (1 - 1 / self.factor) * missed)
@@ -201,12 +193,9 @@ class _Forecast:
 
 
 def _expected_dcg(inside: FloatArray, nearer: FloatArray, gains: FloatArray) -> FloatArray:
-    """Return the expected DCG@K of each query.
+    """Return the expected DCG@K of each query, for rows with ``gains`` (Q, L), nearest first.
 
-    Args:
-        inside: (Q, L) probability that each row, nearest first, is among the candidates.
-        nearer: (Q, L) expected number of candidates outside of the sample that are nearer.
-        gains: (Q, L) of the rows.
+    ``inside`` (Q, L) is the probability that each is a candidate, ``nearer`` the expected number of nearer other ones.
     """
     total = np.zeros(len(inside))
     before = np.zeros((len(inside), K))  # distribution of the number of nearer rows that are candidates
@@ -224,7 +213,7 @@ def _expected_dcg(inside: FloatArray, nearer: FloatArray, gains: FloatArray) -> 
 
 
 def check_query_noise(value: Any, *, owner: str) -> float:
-    """Return the ``query_noise`` that sealed search is measured with: 1, or 0 for queries through the map alone."""
+    """Return the ``query_noise`` to measure sealed search with: 1, or 0 for queries through the map alone."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value not in (0, 1):
         raise out_of_range(owner, "query_noise", "0 or 1", repr(value)[:40])
     return float(value)
@@ -233,18 +222,18 @@ def check_query_noise(value: Any, *, owner: str) -> float:
 class SealedSearchTask(UtilityTask):
     """Search by exact ranking of the protected candidates, in a collection of ``collection_size`` rows.
 
-    Without judgements the figure is recall@10 of the exact neighbours, and documents stand in as queries, each
-    excluding itself. With ``queries`` (Q, n), ``relevance`` (Q, D) and ``own``, as of a `RetrievalTask`, it is nDCG@10.
+    Without judgements the figure is recall@10 of the exact neighbours, and documents serve as queries, each excluding
+    itself. With ``queries`` (Q, n), ``relevance`` (Q, D) and ``own``, as of a `RetrievalTask`, it is nDCG@10.
 
     Args:
         documents: (D, n) clean embeddings, a sample of the collection.
         candidates: rows that a search fetches and ranks exactly.
         collection_size: rows of the collection, at least D.
-        distractors: (R, n) clean embeddings of other texts; the rows of the collection that are not among the
-            documents are drawn like them. None draws them like the documents.
+        distractors: (R, n) clean embeddings of texts like the rest of the collection; None models it like the
+            documents.
         query_noise: 1, or 0 sends queries through the map without noise.
-        target: share of the clean figure that the outlook's number of candidates keeps.
-        sample: most queries, drawn at random.
+        target: share of the clean figure that the forecast's number of candidates keeps.
+        sample: maximum number of queries, drawn at random.
     """
 
     key = "sealed_search"
@@ -306,7 +295,6 @@ class SealedSearchTask(UtilityTask):
         return Estimate(self.metric, value, value, value, len(clean))
 
     def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
-        """Return the figure after re-ranking."""
         return self._estimate(self._forecast(self._protected(release, rng, sides=sides)))
 
     def _estimate(self, forecast: _Forecast) -> Estimate:
@@ -315,14 +303,14 @@ class SealedSearchTask(UtilityTask):
         return Estimate(self.metric, value * clean, low * clean, high * clean, len(self.queries))
 
     def relative(self, release: UtilityRelease, rng: np.random.Generator) -> float:
-        """Return the lower limit of the share of the clean figure that is kept: a target is met by it."""
+        """Return the lower limit of the share of the clean figure that is kept; it must meet a target."""
         return self.protected(release, rng).low / self.clean_value
 
     def to_record(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> dict[str, Any]:
-        """Return the entry of a record's ``utility``, with its outlook: the share kept as the collection grows.
+        """Return the entry of a record's ``utility``, with a forecast of the share kept as the collection grows.
 
-        The intervals cover the choice of the queries (95 %); beyond the rows at hand they also hold the largest error
-        of the model on sizes that these rows reach.
+        The intervals cover the choice of the queries (95 %); beyond the available rows also the model's largest error
+        on sizes that these rows reach.
         """
         forecast = self._forecast(self._protected(release, rng, sides=sides))
         return self._entry(self._estimate(forecast), "both" if self._noisy(sides) else "documents") | {
@@ -377,7 +365,6 @@ class SealedSearchTask(UtilityTask):
 
     @cached_property
     def _whole(self) -> _Sample:
-        """The sample of documents and distractors together."""
         everything = np.hstack(self._clean)
         extra = everything.shape[1] - self._sample.rows
         gains = None if self._gains is None else np.pad(self._gains, ((0, 0), (0, extra)))
@@ -385,7 +372,7 @@ class SealedSearchTask(UtilityTask):
 
     @cached_property
     def _parts(self) -> list[tuple[npt.NDArray[np.intp], _Sample]]:
-        """Parts of the rows that stand for further ones, from which the model predicts what all of them do."""
+        """Parts of the rows from which the model predicts the figure of all rows."""
         own, further = self._clean
         order = np.random.default_rng(self.seed).permutation(further.shape[1])
         parts = []

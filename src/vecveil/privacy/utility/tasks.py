@@ -1,7 +1,7 @@
-"""Utility of released vectors: similarity, search and classification, and the tasks that a target is set for.
+"""Utility of released vectors: similarity, search and classification, and the tasks that targets refer to.
 
-A task contains clean embeddings and calls a *release* to protect them: ``release(X, rng)`` returns protected
-vectors, and ``release(X, None)`` the deterministic map alone, for queries that stay on the trusted side.
+A task contains clean embeddings and calls a *release* to protect them: ``release(X, rng)`` returns protected vectors,
+and ``release(X, None)`` the deterministic map alone, for queries that stay on the trusted side.
 """
 
 from __future__ import annotations
@@ -59,15 +59,10 @@ def pair_cosines(left: Embeddings, right: Embeddings) -> FloatArray:
 def embedding_cosine(
     reference_vectors: Embeddings, hypothesis_vectors: Embeddings, groups: Any = None, *, seed: int = 0
 ) -> Estimate:
-    """Return the mean cosine, in [-1, 1], of each text's vector and its reconstruction's.
+    """Return the mean cosine, in [-1, 1], of each text's vector and its reconstruction's, both (N, n); n counts texts.
 
-    An encoder that the attacker did not use makes this an independent judge. Chance pairs each text
-    with the reconstruction of another one; n counts texts.
-
-    Args:
-        reference_vectors: (N, n) embeddings of the true texts, N >= 1, of any norm; a row of
-            zeros has cosine 0.
-        hypothesis_vectors: (N, n) embeddings of the reconstructions by the same encoder.
+    An encoder that the attacker did not use makes this independent evidence. Chance pairs each text with the
+    reconstruction of another one. A row of zeros has cosine 0.
     """
     owner = "embedding_cosine"
     truth = check_embeddings(reference_vectors, owner=owner, param="reference_vectors", min_rows=1)
@@ -87,8 +82,7 @@ def embedding_cosine(
 def pearson(x: Any, y: Any) -> Estimate:
     """Return Pearson's correlation of ``x`` and ``y``, neither of them constant; n counts the pairs.
 
-    The interval is Fisher's z, which treats the pairs as independent: pairs that share texts make
-    it a little too narrow.
+    The interval is Fisher's z for independent pairs: pairs that share texts make it a little too narrow.
     """
     a, b = _checked_pairs(x, y, owner="pearson")
     value = _correlation(a, b, owner="pearson")
@@ -117,7 +111,7 @@ def _standardised(values: FloatArray, owner: str) -> FloatArray:
     deviations: FloatArray = values - mean
     norm = np.linalg.norm(deviations)
     if norm <= _CONSTANT * len(values) * abs(mean):  # the mean is rounded: equal values may differ from it
-        text = f"{owner}: `x` or `y` is constant, so that there is no correlation."
+        text = f"{owner}: `x` or `y` is constant, so the correlation is undefined."
         raise InvalidInputError(text, code="E-INPUT-VALUES", param="x")
     return deviations / norm
 
@@ -148,16 +142,15 @@ def neighbour_recall(
 ) -> Estimate:
     """Return the share of each text's ``k`` nearest neighbours that protection keeps (cosine).
 
-    Every text queries all others. A retrieved text counts if it is, on clean vectors, at least as
-    near as the k-th neighbour, so exact ties are no errors; ties among protected vectors are shared
-    out, so constant vectors score chance. n counts the queries.
+    Every text queries all others. A retrieved text counts if it is, on clean vectors, at least as near as the k-th
+    neighbour; ties among protected vectors share the credit, so constant vectors score chance. n counts the queries.
 
     Args:
         k: Neighbours per text, less than N.
-        queries: (N, m) protected queries, for example by the map without noise;
-            None queries with ``protected`` itself (noise on both sides).
-        sample: Query only so many texts, drawn at random; None queries with all. Time grows with
-            sample × N; memory stays within a few hundred MB unless most texts are equal.
+        queries: (N, m) protected queries, for example by the map without noise; None queries with ``protected`` itself
+            (noise on both sides).
+        sample: Number of texts that query, drawn at random; None takes all. Time grows with sample × N; memory stays
+            within a few hundred MB unless most texts are equal.
         groups: (N,) text groups for the interval.
     """
     owner = "neighbour_recall"
@@ -175,10 +168,7 @@ def neighbour_recall(
 
 
 class NearRows(NamedTuple):
-    """The ``k`` nearest clean rows of each query of `neighbour_recall`; a search for a scale finds them once.
-
-    ``queries`` are rows of the ``rows`` clean ones; entry i of ``pairs`` is a place in ``queries`` and a near row.
-    """
+    """The ``k`` nearest clean rows of each of ``queries``, as (query, row) ``pairs``; computed once for a search."""
 
     k: int
     rows: int
@@ -229,10 +219,9 @@ def _blocks(chosen: npt.NDArray[np.intp], rows: int) -> Iterator[tuple[int, npt.
 def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
     """Return nDCG@k of each query, shape (Q,); NaN for a query without a relevant document.
 
-    Formula: sum over the k best of gain / log2(rank + 1), over the same for the ideal order; the
-    gain is the relevance itself (Järvelin and Kekäläinen 2002, as trec_eval computes it). Equal
-    scores share their ranks' discounts (McSherry and Najork 2008), so constant scores earn the average
-    of random orders.
+    Formula: sum over the k best of gain / log2(rank + 1), over the same for the ideal order; the gain is the relevance
+    itself (Järvelin and Kekäläinen 2002, as trec_eval computes it). Equal scores share their ranks' discounts (McSherry
+    and Najork 2008).
 
     Args:
         scores: (Q, D) a score for each document.
@@ -260,9 +249,9 @@ def retrieval_ndcg(
 ) -> Estimate:
     """Return mean nDCG@k of ranking ``documents``, (D, n), by cosine to ``queries``, (Q, n).
 
-    n counts the queries with a relevant document, which the interval resamples. ``relevance`` is (Q, D) and at
-    least 0; a SciPy sparse array keeps memory small. ``own``, (Q,), is the row of the document that each query is
-    itself, below 0 for none: the query's ranking leaves it out, as BEIR's evaluation does.
+    n counts the queries with a relevant document, which the interval resamples. ``relevance`` is (Q, D) and at least 0;
+    a SciPy sparse array saves memory. ``own``, (Q,), is the row of the document that equals each query, below 0 for
+    none; the query's ranking omits it, as BEIR's evaluation does.
     """
     owner = "retrieval_ndcg"
     queries = unit_rows(check_embeddings(queries, owner=owner, param="queries", min_rows=1))
@@ -291,7 +280,7 @@ def retrieval_ndcg(
 
 
 def check_own(value: Any, queries: int, documents: int, *, owner: str) -> npt.NDArray[np.intp]:
-    """Return the row of each query's own document, below 0 for none; None means that no query is a document."""
+    """Return the row of each query's own document, below 0 for none."""
     own = np.full(queries, -1) if value is None else np.asarray(value)
     if own.shape != (queries,) or own.dtype.kind not in "iu" or (own >= documents).any():
         text = f"{owner}: `own` takes the row of a document, or -1, for each of {queries} queries."
@@ -346,7 +335,6 @@ class Classification:
     macro_f1: Estimate
 
     def to_record(self) -> dict[str, Any]:
-        """Return the result as a JSON object."""
         return {"scenario": self.scenario, "accuracy": self.accuracy.to_record(), "macro_f1": self.macro_f1.to_record()}
 
 
@@ -420,7 +408,7 @@ def macro_f1(truth: Any, answer: Any, *, groups: Any = None, guess: Any = None, 
     if rows == 0:
         raise InvalidInputError("macro_f1: `truth` has no row.", param="truth")
     index, count = group_index(groups, rows, owner="macro_f1")
-    # Counts by group, so that a bootstrap sample is a weighted sum of them.
+    # Count by group, so that a bootstrap sample is a weighted sum of counts.
     hits, sizes = _class_counts(truth, answer, index, count)
     present = sizes.sum(axis=0) > 0  # fixed over the bootstrap, or classes would come and go
     value = float(_mean_f1(hits.sum(axis=0), sizes.sum(axis=0), present))
@@ -490,19 +478,18 @@ class UtilityTask(ABC):
         return self.clean().value
 
     def relative(self, release: UtilityRelease, rng: np.random.Generator) -> float:
-        """Return protected / clean with noise on both sides, the quantity that a target is set for."""
+        """Return protected / clean with noise on both sides, the quantity that a target refers to."""
         clean = self.clean_value
         # A share of a figure at or below 0 has no meaning.
         if clean <= 0:
             raise InvalidInputError(
-                f"{type(self).__name__}: clean vectors score {clean:.3g}, so that no share of it can be kept. Check "
-                "the labels, or use another utility.",
+                f"{type(self).__name__}: clean vectors score {clean:.3g}; a target needs a score above 0. Check the "
+                "labels, or use another utility.",
                 param="utility",
             )
         return self._figure(release, rng) / clean
 
     def _figure(self, release: UtilityRelease, rng: np.random.Generator) -> float:
-        """Return the protected figure with noise on both sides."""
         return self.protected(release, rng).value
 
     def to_record(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> dict[str, Any]:
@@ -527,8 +514,7 @@ class UtilityTask(ABC):
 def mixed_pairs(X: Embeddings, count: int, *, seed: int = 0) -> tuple[Array, Array]:
     """Return ``count`` pairs of rows: half at random, half a row with one of its five nearest neighbours.
 
-    Random pairs alone are nearly all dissimilar, so that their cosines hardly vary and any noise
-    dominates them; similarity tasks tell near from far pairs, so both are drawn.
+    Cosines of random pairs hardly vary, so noise alone would dominate them.
     """
     rng = np.random.default_rng(seed)
     rows = len(X)
@@ -553,8 +539,6 @@ def mixed_pairs(X: Embeddings, count: int, *, seed: int = 0) -> tuple[Array, Arr
 
 
 class _PairTask(UtilityTask):
-    """A task over pairs of texts, both sides protected."""
-
     def __init__(self, left: Embeddings, right: Embeddings) -> None:
         owner = type(self).__name__
         self.left = check_embeddings(left, owner=owner, param="left", min_rows=3)
@@ -592,17 +576,15 @@ class SimilarityTask(_PairTask):
         return cls(X[i], X[j], rank=rank)
 
     def clean(self) -> Estimate:
-        """Return 1: clean cosines agree with themselves."""
         return Estimate("Spearman" if self.rank else "Pearson", 1.0, 1.0, 1.0, len(self.left))
 
     def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
-        """Return the correlation, with both texts of a pair protected."""
         measure = spearman if self.rank else pearson
         return measure(self._clean, self._cosines(release, rng))
 
 
 class StsTask(_PairTask):
-    """Pearson correlation of cosines with human ``scores``, (N,), of the similarity of two sentences (STS)."""
+    """Pearson correlation of cosines with human similarity ``scores``, (N,), of two sentences (STS)."""
 
     key = "sts"
     label = "Sentence similarity (STS, human scores)"
@@ -613,18 +595,16 @@ class StsTask(_PairTask):
         check_same_length(type(self).__name__, left=self.left, scores=self.scores)
 
     def clean(self) -> Estimate:
-        """Return the correlation of clean cosines with the scores."""
         return pearson(self.scores, pair_cosines(self.left, self.right))
 
     def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
-        """Return the correlation, with both sentences protected."""
         return pearson(self.scores, self._cosines(release, rng))
 
 
 class NeighbourTask(UtilityTask):
     """Recall@k: the share of a text's k nearest clean neighbours that are still among its k nearest.
 
-    ``X``, (N, n) clean embeddings, are the store and the queries; ``queries`` of them query their neighbours.
+    ``X``, (N, n) clean embeddings, are the store and the queries; ``queries`` is how many of them query.
     """
 
     key = "neighbours"
@@ -640,11 +620,9 @@ class NeighbourTask(UtilityTask):
         self.seed = seed
 
     def clean(self) -> Estimate:
-        """Return 1: every clean neighbour is kept."""
         return Estimate(f"recall@{self.k}", 1.0, 1.0, 1.0, self.queries)
 
     def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
-        """Return the recall; with ``documents``, queries go through the deterministic map alone."""
         store = release(self.X, rng)
         # Queries that stay on the trusted side carry no noise.
         queries = None if sides == "both" else release(self.X, None)
@@ -682,11 +660,9 @@ class RetrievalTask(UtilityTask):
         self.k = k
 
     def clean(self) -> Estimate:
-        """Return nDCG@k with clean queries and documents."""
         return retrieval_ndcg(self.queries, self.documents, self.relevance, own=self.own, k=self.k)
 
     def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
-        """Return nDCG@k; with ``documents``, queries go through the deterministic map alone."""
         queries = release(self.queries, rng if sides == "both" else None)
         return retrieval_ndcg(queries, release(self.documents, rng), self.relevance, own=self.own, k=self.k)
 
@@ -701,10 +677,7 @@ class _LabelledRows(NamedTuple):
 
 
 class ClassificationTask(UtilityTask):
-    """Accuracy of a logistic regression on protected vectors.
-
-    The scenario ``development`` trains on protected vectors, ``deployment`` on clean ones.
-    """
+    """Accuracy of a logistic regression on protected vectors, trained on protected (``development``) or clean ones."""
 
     key = "classification"
     label = "Classification: accuracy"
@@ -724,7 +697,7 @@ class ClassificationTask(UtilityTask):
         check_same_length(owner, train=self.train.X, train_classes=self.train.classes)
         check_same_length(owner, test=self.test.X, test_classes=self.test.classes)
         self.scenario: Literal["development", "deployment"] = scenario
-        # A classifier trained on clean vectors cannot read a release of a different dimension.
+        # A classifier trained on clean vectors cannot take a release of a different dimension.
         self.same_space = scenario == "deployment"
 
     @classmethod
@@ -738,11 +711,9 @@ class ClassificationTask(UtilityTask):
         return cls(X[order[cut:]], labels[order[cut:]], X[order[:cut]], labels[order[:cut]])
 
     def clean(self) -> Estimate:
-        """Return the accuracy on clean vectors."""
         return classification(*self.train, *self.test).accuracy
 
     def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
-        """Return the accuracy on protected vectors."""
         train = release(self.train.X, rng) if self.scenario == "development" else None
         test, classes = self.test
         return classification(

@@ -1,1 +1,1 @@
-"""Reconstruction: the text itself, written anew from its released vector."""
+"""Reconstruction attacks, which write the text of a released vector."""

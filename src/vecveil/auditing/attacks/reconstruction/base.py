@@ -42,7 +42,7 @@ class Judging(TypedDict, total=False):
     Attributes:
         judge_encoder: Encodes originals and reconstructions for their cosine; the attacker's own or another.
         words_of: The concept's words in a text, for Leakage (SPARSE Eq. 13).
-        judged: Most test texts that are reconstructed: decoding is slow.
+        judged: Maximum number of test texts to reconstruct: decoding is slow.
     """
 
     judge_encoder: EncodeTexts | None
@@ -53,10 +53,10 @@ class Judging(TypedDict, total=False):
 class ReconstructionAttack(Attack[TextVectors, TextVectors]):
     """An attack that writes texts; subclasses implement `_fit` and `_reconstruct`.
 
-    Estimates: ``token_f1`` (the main one), ``bleu``, ``rouge_l``, ``exact_match``, ``sentence_bleu``;
-    ``leakage`` if `words_of` is given; ``cosine`` if `judge_encoder` is given; ``token_f1_of_NAME`` for each further
-    variant of the attack, whose metric names its knowledge (``token F1 with 10 pairs``). Chance is the same figure for
-    reconstructions assigned to other texts.
+    Estimates: ``token_f1`` (the main one), ``bleu``, ``rouge_l``, ``exact_match``, ``sentence_bleu``; ``leakage`` with
+    `words_of`; ``cosine`` with `judge_encoder`; ``token_f1_of_NAME`` for each further variant of the attack, whose
+    metric names its knowledge (``token F1 with 10 pairs``). Chance is the same figure for reconstructions assigned to
+    other texts.
     """
 
     family = "reconstruction"
@@ -66,7 +66,7 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
     judged: int = 500
 
     def _set_judge(self, options: dict[str, Any]) -> None:
-        """Keep the `Judging` among ``options``, and take it out."""
+        """Set the `Judging` among ``options``, and remove it from them."""
         for name in Judging.__annotations__.keys() & options:
             setattr(self, name, options.pop(name))
         check_count(self.judged, owner=type(self).__name__, param="judged")
@@ -80,14 +80,14 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
         yield from ()
 
     def _settings(self) -> Mapping[str, Any]:
-        # Judging changes no fitted state, so a checkpoint need not agree on it.
+        # Scoring options change no fitted state, so a checkpoint ignores them.
         own = {"judge_encoder", "words_of", "judged"}
         return {key: value for key, value in super()._settings().items() if key not in own}
 
     @final
     def _judge(self, state: Any, train: TextVectors, test: TextVectors, session: Session) -> AttackFinding:
         if len(test) > self.judged:
-            # A fixed seed: the same texts are judged whatever was learnt.
+            # A fixed seed: every state is scored on the same texts.
             some = np.random.default_rng(0).choice(len(test), self.judged, replace=False)
             test = test.take(np.sort(some))
         guesses = self._reconstruct(state, test.X, session.knowledge)
@@ -137,7 +137,7 @@ class Tokeniser:
         backend = tokenizers.Tokenizer(tokenizers.models.BPE())
         backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         backend.decoder = tokenizers.decoders.ByteLevel()
-        # All bytes are tokens, so that any text can be encoded and decoding restores it exactly.
+        # All bytes are tokens, so any text can be encoded and decoded exactly.
         alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
         trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
@@ -157,7 +157,6 @@ class Tokeniser:
 
     @property
     def size(self) -> int:
-        """Return the number of tokens."""
         return int(self._backend.get_vocab_size(with_added_tokens=True))
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> list[Ids]:
@@ -181,19 +180,15 @@ class Tokeniser:
 
     @classmethod
     def load(cls, folder: Path, end: int) -> Tokeniser:
-        """Return the tokeniser of ``tokenizer.json``."""
         text = (folder / "tokenizer.json").read_text(encoding="utf-8")
         return cls(_import_tokenizers().Tokenizer.from_str(text), end)
 
 
 class TextBatches(Sequence[Batch]):
-    """The batches of an epoch, built on access.
+    """The batches of an epoch, built on access, with ``rows`` of each batch.
 
-    Args:
-        rows: Rows of each batch.
-        ids: Tokens of the N texts; a batch contains them as ``ids``, padded with 0, and ``lengths``.
-        arrays: By name, arrays with N rows.
-        guesses: Tokens of a guess for each text and the id that pads them; a batch contains ``guess_ids``.
+    A batch contains the texts' ``ids``, padded with 0, their ``lengths``, rows of the ``arrays``, and for ``guesses``
+    the padded ``guess_ids``.
     """
 
     def __init__(
@@ -241,7 +236,6 @@ def rows_by_length(ids: Sequence[Ids], batch: int, rng: np.random.Generator, *, 
 
 
 def import_transformers() -> Any:
-    """Return transformers, or raise the error that names the extra to install."""
     with optional_import("A reconstruction", "transformers", "attacks"):
         import transformers
     return transformers

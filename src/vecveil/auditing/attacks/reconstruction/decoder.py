@@ -63,11 +63,11 @@ class DecoderShape:
     """Sizes of a decoder.
 
     Attributes:
-        heads: Attention heads; they divide the width.
+        heads: Attention heads; must divide the width.
         prefix: Input tokens that the vector is projected to.
         hidden: Units between the two layers of the projection.
         hint: Whether a linear map of the vector is added to the last hidden state at every position.
-        max_tokens: Longest text, in tokens.
+        max_tokens: Maximum length of a text, in tokens.
     """
 
     layers: int
@@ -130,7 +130,6 @@ class Decoder:
 
     @property
     def parameters(self) -> int:
-        """Return the number of parameters, tied ones counted once."""
         return sum(int(p.numel()) for p in self.module.parameters())
 
     def write(self, Y: Embeddings, *, beams: int = 1, samples: int = 0, batch: int = 128) -> list[str]:
@@ -190,7 +189,6 @@ class Decoder:
 
     @classmethod
     def load(cls, folder: Path) -> Decoder:
-        """Return the decoder in ``folder``."""
         record = json.loads((folder / "decoder.json").read_text(encoding="utf-8"))
         if record["schema"] != SCHEMA:
             raise ValueError("the decoder is of a different schema")
@@ -258,8 +256,7 @@ def bridge(inputs: InputMap, clean: Array, released: Array) -> InputMap:
     """Return the map under which released vectors resemble what ``inputs`` computes from the clean ones.
 
     It is a ridge regression from ``released``, (N, m), to the inputs of the ``clean`` vectors, (N, n), of the same
-    texts; its outputs are scaled to the variance of their targets, since a regression shrinks. Vectors that are
-    released unchanged keep their inputs.
+    texts. Its outputs are scaled to the variance of their targets, since a regression shrinks.
     """
     if clean.shape == released.shape and np.array_equal(clean, released):
         return inputs
@@ -280,10 +277,9 @@ def bridge(inputs: InputMap, clean: Array, released: Array) -> InputMap:
 def start_from_words(decoder: Decoder, x: Array, ids: Sequence[Ids]) -> None:
     """Initialise the token embeddings and the hint from the mean vector of each token's texts.
 
-    With whitened inputs z and the mean c_v of z over the texts that contain token v, c_v · z is the linear
-    discriminant of v (equal covariances). The leading directions of the c_v, as many as the decoder is wide, are
-    added to the token embeddings, and the hint is set such that their product is the discriminant times a gain: the
-    gain under which the words of the texts are likeliest.
+    With whitened inputs z and the mean c_v of z over the texts that contain token v, c_v · z is the linear discriminant
+    of v (equal covariances). The leading directions of the c_v are added to the token embeddings, and the hint is set
+    such that their product is the discriminant times the gain that maximises the words' likelihood.
     """
     torch = import_torch()
     lm = decoder.module["lm"]
@@ -329,13 +325,7 @@ def _best_gain(scores: Array, prior: Array, holds: Any) -> float:
 
 @dataclass(frozen=True)
 class DecoderPlan:
-    """Sizes and training of a decoder.
-
-    Attributes:
-        shape: Sizes; the language model's sizes are not used if ``model`` is given.
-        vocabulary: Most tokens of a tokeniser trained with it.
-        model: A pretrained causal language model: a hub's name or a folder. None trains a GPT-2 from scratch.
-    """
+    """Sizes and training of a decoder; ``model`` names a pretrained causal language model, None trains a GPT-2."""
 
     shape: DecoderShape
     recipe: TrainingRecipe
@@ -401,7 +391,6 @@ def open_decoder(folder: Path, dimension: int, *, owner: str) -> Decoder:
 def _fresh(
     plan: DecoderPlan, X: Embeddings, texts: Sequence[str], draw: Draw, rng: np.random.Generator, *, owner: str
 ) -> tuple[Decoder, list[Ids]]:
-    """Return an untrained decoder for ``draw(X)`` and the tokens of the texts."""
     inputs = fit_input_map(draw(X, rng))
     seed = int(rng.integers(2**31))
     if plan.model is None:
@@ -430,13 +419,12 @@ class DecoderAttack(ReconstructionAttack):
 
     Args:
         preset: ``"small"``, ``"medium"`` or ``"paper"``.
-        options: ``device`` (``"auto"`` takes CUDA where there is one, else the CPU), the options of `Judging`, and
-            any value of the preset: ``layers``, ``width``, ``heads``, ``prefix``, ``hidden``, ``hint``,
-            ``max_tokens``, ``vocabulary``, ``model``, ``epochs``, ``batch``, ``learning_rate``,
-            ``warmup_share``, ``patience``, ``clip``, ``weight_decay``, ``precision``, ``seconds``,
-            ``save_seconds``.
+        options: ``device`` (``"auto"`` takes CUDA if available, else the CPU), the options of `Judging`, and any value
+            of the preset: ``layers``, ``width``, ``heads``, ``prefix``, ``hidden``, ``hint``, ``max_tokens``,
+            ``vocabulary``, ``model``, ``epochs``, ``batch``, ``learning_rate``, ``warmup_share``, ``patience``,
+            ``clip``, ``weight_decay``, ``precision``, ``seconds``, ``save_seconds``.
         corpus: Further texts to learn from, none of them a test text; ``encode`` encodes them.
-        beams: Texts that decoding keeps at once; 1 is greedy. More find a little more and take longer.
+        beams: Texts that decoding keeps at once; 1 is greedy. More recover a little more and take longer.
     """
 
     trains_long = True
@@ -457,7 +445,7 @@ class DecoderAttack(ReconstructionAttack):
             raise InvalidInputError(
                 "The corpus must be encoded like the training texts: pass encode with it.", param="encode"
             )
-        # A checkpoint is of one corpus: its texts go into the training, but not into the evidence.
+        # A checkpoint belongs to one corpus, which is part of the training but not of the evidence.
         self.corpus_digest = None
         if corpus is not None:
             given = check_texts(corpus, owner=owner, param="corpus")
@@ -488,9 +476,7 @@ class DecoderAttack(ReconstructionAttack):
     ) -> Decoder:
         """Return a decoder that writes ``texts`` from ``draw(X)``, drawn afresh every epoch.
 
-        Args:
-            held_out: Vectors and texts of the validation part, of which 2,000 at most are used.
-            start: Folder of a decoder to continue from, whose sizes then apply, or None.
+        ``held_out`` are vectors and texts of the validation part, ``start`` the folder of a decoder to continue from.
         """
         owner, rng = type(self).__name__, session.rng
         if start is None:
@@ -504,7 +490,7 @@ class DecoderAttack(ReconstructionAttack):
         def shuffled(x: Array, ids: Sequence[Ids], rng: np.random.Generator) -> TextBatches:
             return TextBatches(rows_by_length(ids, self.plan.recipe.batch, rng), ids, {"inputs": x})
 
-        # The validation vectors are released once, so that losses of epochs can be compared.
+        # Release the validation vectors once, so that losses of epochs are comparable.
         held_X, held_texts = held_out[0][:_VALIDATION_ROWS], held_out[1][:_VALIDATION_ROWS]
         held_x, held_ids = inputs(draw(held_X, rng)), tokeniser.encode(held_texts, limit)
         validation = shuffled(held_x, held_ids, rng)
@@ -538,10 +524,9 @@ class DecoderAttack(ReconstructionAttack):
 class GEIAAttack(DecoderAttack):
     """A GPT-2 with the projected vector as its prefix, trained on freshly released vectors.
 
-    The preset ``paper`` fine-tunes a pretrained GPT-2 as published. ``small`` and ``medium`` train one from
-    scratch on the attacker's texts; there a linear map of the vector also enters the output at every position
-    and starts from the words' mean vectors, because few texts and little time would not teach a decoder to read its
-    prefix.
+    The preset ``paper`` fine-tunes a pretrained GPT-2 as published. ``small`` and ``medium`` train one from scratch on
+    the attacker's texts; there a linear map of the vector also enters the output at every position and starts from the
+    words' mean vectors, because few texts and little time do not suffice to learn the prefix.
     """
 
     description = "Generative decoder (GPT-2) with the released vector as its prefix."
@@ -559,13 +544,14 @@ class GEIAAttack(DecoderAttack):
         beams: int = 1,
         **options: Any,
     ) -> None:
-        """Keep the settings; `DecoderAttack` describes the others.
+        """Set the options; `DecoderAttack` describes the others.
 
         Args:
-            start_from: Checkpoint folder of a finished attack, such as one on clean vectors of a large corpus:
-                training continues from its decoder. Without a release oracle both must read the same kind of vectors.
-            corpus: Further texts to learn from, none of them a test text. Without a release oracle their vectors
-                count as released: that fits an attack on clean vectors only.
+            start_from: Checkpoint folder of a finished attack, such as one on clean vectors of a large corpus, from
+                whose decoder training continues. Without a release oracle both must learn from the same kind of
+                vectors.
+            corpus: Further texts to learn from, none of them a test text. Without a release oracle their vectors count
+                as released: that fits an attack on clean vectors only.
         """
         self.name = "geia" if preset == "small" else f"geia-{preset}"
         super().__init__(preset, corpus, encode, beams, options)
@@ -620,9 +606,8 @@ class _Aligned:
 class ALGENAttack(DecoderAttack):
     """A decoder of the attacker's own encoder, and a linear map onto its space from k leaked pairs.
 
-    The decoder is a checkpoint of `GEIAAttack` (its folder), or is trained now on clean vectors
-    of ``corpus``; without a corpus, on the training texts. The main figures use the most pairs,
-    ``token_f1_of_K`` uses K.
+    The decoder is a checkpoint of `GEIAAttack` (its folder), or is trained now on clean vectors of ``corpus``, or else
+    of the training texts. The main figures use the most pairs, ``token_f1_of_K`` uses K.
     """
 
     name = "algen"
@@ -642,17 +627,15 @@ class ALGENAttack(DecoderAttack):
         beams: int = 1,
         **options: Any,
     ) -> None:
-        """Keep the settings.
+        """Set the options; `DecoderAttack` describes the others.
 
         Args:
             decoder: Folder of a decoder (a checkpoint of `GEIAAttack` on clean vectors), or None to train one.
-            pairs: Numbers of leaked pairs to try; those above the number of training texts use them all.
+            pairs: Numbers of leaked pairs to try, capped at the number of training texts.
             preset: Of the decoder that is trained.
             corpus: Texts to train it on, none of them a test text; None takes the training texts.
-            encode: The attacker's own encoder, any dimension. None: the clean training vectors are its own,
-                which needs a release oracle.
-
-        `DecoderAttack` describes the others.
+            encode: The attacker's own encoder, any dimension. None: the clean training vectors are its own, which needs
+                a release oracle.
         """
         owner = "ALGENAttack"
         self.decoder = None if decoder is None else str(decoder)
@@ -690,7 +673,7 @@ class ALGENAttack(DecoderAttack):
         texts, held = train.texts, (self._own(validation), validation.texts)
         if self._corpus is not None and self._encode is not None:
             seed = int(session.rng.integers(2**31))
-            # The corpus replaces the training texts, so its own part must judge the losses.
+            # The corpus replaces the training texts, so a part of it measures the losses.
             rows = split_groups(np.arange(len(self._corpus)), (0.95, 0.05), seed=seed)
             texts, held_texts = ([self._corpus[i] for i in part] for part in rows)
             X = np.asarray(self._encode(texts))
@@ -719,9 +702,8 @@ class ALGENAttack(DecoderAttack):
 def align(released: Array, own: Array) -> Array:
     """Return the map W (m, n) with ``released @ W`` near ``own``: ridge least squares from k pairs.
 
-    The ridge shrinks W to zero or, between spaces of equal dimension, possibly to the identity. The point and the
-    penalty are chosen by the leave-one-out error, which has a closed form; a single pair gets the
-    smallest penalty, and zero.
+    The ridge shrinks W to zero or, between spaces of equal dimension, possibly to the identity. The leave-one-out error
+    chooses the point and the penalty; a single pair gets the smallest penalty, and zero.
 
     Formula: W = P + Yᵀ (Y Yᵀ + λ I)⁻¹ (A - Y P), Y (k, m) released, A (k, n) own, P the point shrunk to.
     """

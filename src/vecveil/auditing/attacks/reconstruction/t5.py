@@ -1,7 +1,7 @@
 """The networks of Vec2Text: a T5 takes vectors as pseudo tokens and writes a text; published checkpoints of it.
 
-Parameters have the names of the published package (Morris et al. 2023), so that its checkpoints fit. Opening one runs
-no code in it.
+Parameters have the names of the published package (Morris et al. 2023), to fit its checkpoints. Opening one runs no
+code in it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,7 @@ _IGNORED = -100  # label of padding
 
 @dataclass(frozen=True, slots=True)
 class T5Shape:
-    """Projections of a network of ``kind`` hypothesiser or corrector.
-
-    Attributes:
-        inputs: Dimension of the vectors that it reads.
-        repeat: Pseudo tokens that a vector is projected to.
-        hidden: Units between the two layers of a projection.
-    """
+    """Projections of a hypothesiser or corrector: input dimension, pseudo tokens per vector, hidden units."""
 
     kind: str
     inputs: int
@@ -51,10 +45,7 @@ class T5Shape:
 
 
 def t5_config(vocabulary: int, *, width: int, layers: int, heads: int, end: int, pad: int) -> Any:
-    """Return the configuration of a T5 to be trained from scratch: no dropout, one embedding table.
-
-    Encoder and decoder have as many layers: transformers 5 cannot generate with a T5 where they differ.
-    """
+    """Return the configuration of a T5 to be trained from scratch: no dropout, one embedding table, equal depths."""
     return import_transformers().T5Config(
         vocab_size=vocabulary,
         d_model=width,
@@ -143,8 +134,8 @@ def _labels(part: Mapping[str, Any]) -> Any:
 def _read(module: Any, part: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the encoder's input, (B, S, d), and its mask.
 
-    Formula: Morris et al. 2023, section 3: the hypothesiser reads the vector as pseudo tokens; the corrector
-    reads target, hypothesis, difference, and the hypothesis's tokens, an end token before each.
+    Morris et al. 2023, section 3: the hypothesiser takes the vector as pseudo tokens; the corrector takes target,
+    hypothesis, difference, and the hypothesis's tokens, an end token before each.
     """
     torch = import_torch()
     target = part["target"]
@@ -173,22 +164,20 @@ def _project(module: Any, name: str, vectors: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Language:
-    """Texts as the networks read them; ``pad`` is the id that starts a text and pads it."""
+    """Texts as the networks' token ids; ``pad`` is the id that starts a text and pads it."""
 
     tokeniser: Tokeniser
     pad: int
     max_tokens: int
 
     def ids(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the ids of each text, its end included."""
         return self.tokeniser.encode(texts, self.max_tokens)
 
     def guess_ids(self, texts: Sequence[str]) -> list[Ids]:
-        """Return ids as a corrector reads them, with the start that a written text has."""
+        """Return ids as inputs of a corrector, with the start that a written text has."""
         return [np.concatenate([[self.pad], ids]) for ids in self.ids(texts)]
 
     def texts(self, rows: Iterable[Sequence[int]]) -> list[str]:
-        """Return the text of each row of ids."""
         return self.tokeniser.decode([[i for i in row if i != self.pad] for row in rows])
 
 
@@ -228,16 +217,16 @@ class PublishedCheckpoint:
     """Folders of published weights, such as ``jxm/gtr__nq__32`` and ``jxm/gtr__nq__32__correct``.
 
     Those two were trained for the mean-pooled last hidden states of the encoder of GTR-base (768 dimensions, not
-    normalised, 32 tokens at most); ``encode`` must return the same vectors. The pair
+    normalised, at most 32 tokens); ``encode`` must return the same vectors. The pair
     ``ielabgroup/vec2text_gtr-base-st_inversion`` and ``..._corrector`` was trained for GTR-base as
     sentence-transformers encodes.
 
     Attributes:
         hypothesiser: Folder with ``config.json`` and ``model.safetensors`` (or its shards, or ``pytorch_model.bin``,
-            which is read as weights only).
+            loaded as weights only).
         corrector: The same of the corrector, or None.
-        t5: Folder, or name at a hub, of the T5 that they were trained from: its configuration and its
-            tokeniser. None takes the name in ``config.json``.
+        t5: Folder, or name at a hub, of the T5 that they were trained from, for its configuration and tokeniser. None
+            takes the name in ``config.json``.
     """
 
     hypothesiser: str | os.PathLike[str]
@@ -306,7 +295,7 @@ def _read_folder(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any
 
 
 def _refuse_old(version: str, kind: str) -> None:
-    """Refuse PyTorch before 2.6: there ``weights_only`` could be made to run code (CVE-2025-32434)."""
+    """Raise for PyTorch before 2.6, where ``weights_only`` could be made to run code (CVE-2025-32434)."""
     if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < (2, 6):
         got = f"pytorch_model.bin, which PyTorch {version[:20]} is too old to read safely"
         raise _refusal(kind, got)

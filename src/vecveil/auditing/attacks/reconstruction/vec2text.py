@@ -113,8 +113,8 @@ def encode_checked(encode: EncodeTexts, texts: Sequence[str], dimension: int | N
 class Space:
     """Encodes texts, and maps their vectors to the space of the targets.
 
-    With a release oracle clean vectors are released ``draws`` times and averaged; without one they pass
-    the ridge map, or stay unchanged if the training vectors are the encoder's own.
+    With a release oracle it averages ``draws`` releases of clean vectors; without one it applies the ridge map, if the
+    training vectors are not the encoder's own.
     """
 
     encode: EncodeTexts
@@ -124,11 +124,10 @@ class Space:
     dimension: int  # of the encoder's vectors
 
     def clean(self, texts: Sequence[str]) -> Array:
-        """Return the clean vectors of ``texts``."""
         return encode_checked(self.encode, texts, self.dimension)
 
     def release(self, clean: Array, rng: np.random.Generator) -> Array:
-        """Return clean vectors as they would have been released, (N, m)."""
+        """Return clean vectors as expected after release, (N, m)."""
         if self.knowledge.adaptive:
             drawn = [self.knowledge.draw(clean, rng) for _ in range(self.draws)]
             total: FloatArray = np.sum(drawn, axis=0, dtype=np.float64)
@@ -148,11 +147,11 @@ class _Pool:
 def correct(
     targets: Array, first: Sequence[Sequence[str]], propose: Propose, place: Place, *, rounds: int, beam: int
 ) -> tuple[list[str], int]:
-    """Return for each target the text whose vector has the highest cosine with it, and the rounds made.
+    """Return for each target the text whose vector has the highest cosine with it, and the number of rounds.
 
-    Formula: Morris et al. 2023, section 3 and its sequence beam. Each round corrects every kept text that has not
-    been corrected yet, encodes the results, and keeps the ``beam`` best of old and new. Rounds end when no better
-    text appears. The first guesses remain candidates, so no target gets a text further from it than its first guess.
+    Each round corrects every kept text not corrected yet, encodes the results, and keeps the ``beam`` best of old and
+    new, until no better text appears (Morris et al. 2023, section 3, sequence beam). The first guesses remain
+    candidates.
 
     ``targets`` are (N, m); ``first`` contains the first guesses of each target, at least one.
     """
@@ -188,7 +187,6 @@ def _add(
     place: Place,
     beam: int,
 ) -> None:
-    """Score the new texts of each target and keep the best."""
     fresh = [[t for t in dict.fromkeys(some) if t not in p.seen] for p, some in zip(pools, new, strict=True)]
     unknown = [t for t in dict.fromkeys(t for some in fresh for t in some) if t not in vectors]
     if unknown:
@@ -231,8 +229,8 @@ class Preset:
         repeat: Pseudo tokens that a vector is projected to.
         width: Width of a T5 trained from scratch; its heads are 64 wide, or one.
         layers: Layers of its encoder and of its decoder.
-        vocabulary: Tokens of the byte-pair encoding trained with it, at most.
-        beam: Texts that are kept for each target, and that are proposed for each of them.
+        vocabulary: Maximum number of tokens of its trained byte-pair encoding.
+        beam: Texts kept for each target, and proposed for each of them.
     """
 
     recipe: TrainingRecipe
@@ -252,7 +250,6 @@ class Preset:
 
     @property
     def heads(self) -> int:
-        """Return the attention heads of a T5 trained from scratch."""
         return max(1, self.width // 64)
 
 
@@ -287,14 +284,7 @@ def train_writer(
     *,
     guesses: tuple[Guesses, Guesses] | None = None,
 ) -> Fit:
-    """Train the writer's network in place.
-
-    Args:
-        inputs_of: Returns the inputs of an epoch: ``target`` and, for a corrector, ``guess``.
-        texts: Tokens of the training and of the validation texts.
-        held: Inputs of the validation texts.
-        session: Its generator gives the seed.
-    """
+    """Train the writer's network in place; ``inputs_of`` returns the inputs of an epoch, ``held`` of validation."""
     own = others = None
     if guesses is not None:
         own, others = ((each.ids, writer.language.pad) for each in guesses)
@@ -303,7 +293,7 @@ def train_writer(
         inputs = inputs_of(rng)
         return TextBatches(rows_by_length(texts[0], recipe.batch, rng), texts[0], inputs, own)
 
-    # Validation batches and inputs are fixed, so that losses of epochs can be compared.
+    # Validation batches and inputs are fixed, so that losses of epochs are comparable.
     rows = np.split(np.arange(len(texts[1])), range(recipe.batch, len(texts[1]), recipe.batch))
     validation = TextBatches(rows, texts[1], held, others)
     return fit_model(
@@ -317,7 +307,6 @@ def train_writer(
 
 
 def write_guesses(writer: Writer, targets: Array, space: Space) -> Guesses:
-    """Return the hypothesiser's guess for each target."""
     # Greedy decoding: the corrector learns from one guess for each text.
     texts = [guess[0] for guess in writer.guess(targets)]
     return Guesses(writer.language.guess_ids(texts), space.clean(texts))
@@ -327,10 +316,7 @@ def write_guesses(writer: Writer, targets: Array, space: Space) -> Guesses:
 class Vec2TextState:
     """A fitted attack, saved as safetensors, JSON and ``tokenizer.json``.
 
-    Attributes:
-        ridge: From the encoder's vectors to released ones, if there was no oracle.
-        clean: Dimension of the encoder's vectors.
-        seed: Of the releases drawn while correcting.
+    ``ridge`` maps the encoder's vectors, of dimension ``clean``, to released ones if there was no oracle.
     """
 
     hypothesiser: Writer
@@ -342,16 +328,14 @@ class Vec2TextState:
 
     @property
     def dimension(self) -> int:
-        """Return the dimension of the released vectors that it reads."""
         return len(self.hypothesiser.inputs.mean)
 
     def writers(self) -> Mapping[str, Writer]:
-        """Return the networks by kind."""
         first = {HYPOTHESISER: self.hypothesiser}
         return first if self.corrector is None else {**first, CORRECTOR: self.corrector}
 
     def save(self, folder: Path) -> None:
-        """Write the files; the checkpoints of the training are removed after them."""
+        """Write the files, then remove the checkpoints of the training."""
         torch = import_torch()
         language = self.hypothesiser.language
         record: dict[str, Any] = {
@@ -375,7 +359,7 @@ class Vec2TextState:
             config = writer.module["encoder_decoder"].config.to_dict()
             record["networks"][kind] = {"shape": asdict(writer.shape), "t5": config}
         language.tokeniser.save(folder)
-        # The record last: only a complete state may replace the files of the training.
+        # Write the record last: only a complete state may replace the files of the training.
         write_text(folder / _FILE, json.dumps(record, indent=1) + "\n")
         for kind in (HYPOTHESISER, CORRECTOR):
             forget_training(folder, kind)
@@ -424,10 +408,10 @@ class Vec2TextState:
 
 
 class Vec2TextOptions(Judging, total=False):
-    """Further options of `Vec2TextAttack`; the first three replace what the preset has.
+    """Further options of `Vec2TextAttack`; the first three override the preset.
 
     Attributes:
-        rounds: Most rounds of correction; 0 is the hypothesiser alone, without a corrector. More rounds find a
+        rounds: Maximum rounds of correction; 0 is the hypothesiser alone, without a corrector. More rounds recover a
             little more and take longer.
         beam: Guesses kept for each vector, and written for each guess.
     """
@@ -438,16 +422,16 @@ class Vec2TextOptions(Judging, total=False):
 
 
 class Vec2TextAttack(ReconstructionAttack):
-    """Write a first guess from the vector, encode it, and correct it by the difference of the two.
+    """Writes a first guess from the vector, encodes it, and corrects it by the difference of the two.
 
-    The attack trains two encoder-decoders like T5. The hypothesiser reads the vector, projected to a few pseudo
-    tokens. The corrector reads the vector, the vector of the current guess, their difference and the guess; it is
-    trained on guesses of the trained hypothesiser. While attacking, the guesses whose vectors have the highest cosine
-    with the target are kept.
+    The attack trains two encoder-decoders like T5. The hypothesiser takes the vector, projected to a few pseudo tokens.
+    The corrector takes the vector, the vector of the current guess, their difference and the guess; it learns from
+    guesses of the trained hypothesiser. The attack keeps the guesses whose vectors have the highest cosine with the
+    target.
 
-    A guess's vector must lie in the space of the target. With a release oracle it is released ``draws`` times and
-    averaged. Without one, a ridge regression from the encoder's vectors of the training texts to their released
-    vectors replaces the release (``align="ridge"``), unless the two are the same.
+    With a release oracle a guess's vector is released ``draws`` times and averaged, to lie in the target's space.
+    Without one, a ridge regression from the encoder's vectors of the training texts to their released vectors replaces
+    the release (``align="ridge"``), unless the two are the same.
 
     Further estimates: ``token_f1_of_hypothesis``, the first guess alone.
     """
@@ -468,15 +452,15 @@ class Vec2TextAttack(ReconstructionAttack):
         fine_tune: bool = True,
         **options: Unpack[Vec2TextOptions],
     ) -> None:
-        """Keep the settings.
+        """Set the options.
 
         Args:
             encode: The encoder that made the vectors: N texts in, (N, n) array out. None for ``rounds=0``.
             preset: ``"small"`` (trained from scratch), ``"paper"`` (T5-base), or your own `Preset`.
             draws: Releases of a guess that are averaged; more make the comparison less noisy.
             align: ``"auto"``, ``"ridge"`` or ``"none"``: the replacement of the release without an oracle.
-            start_from: Folder of a finished attack (its checkpoint), or published weights. The networks
-                continue from there, with its tokens, inputs and sizes in place of the preset's.
+            start_from: Folder of a finished attack (its checkpoint), or published weights. The networks continue from
+                there, with its tokens, inputs and sizes in place of the preset's.
             fine_tune: False uses ``start_from`` unchanged, and trains only a missing corrector.
             **options: As in `Vec2TextOptions`.
         """
@@ -521,7 +505,7 @@ class Vec2TextAttack(ReconstructionAttack):
             self._space(train, train, knowledge, only_check=True)
 
     def _space(self, train: TextVectors, held: TextVectors, knowledge: Knowledge, *, only_check: bool = False) -> Space:
-        """Return the space in which guesses are compared; refuse an encoder whose vectors do not fit."""
+        """Return the space in which guesses are compared; raise for an encoder with other vectors."""
         encode = self.encode
         assert encode is not None  # there are rounds
         if knowledge.adaptive:
@@ -541,7 +525,7 @@ class Vec2TextAttack(ReconstructionAttack):
 
     def _fit(self, train: TextVectors, validation: TextVectors, session: Session) -> Vec2TextState:
         knowledge = session.knowledge
-        # All seeds are drawn at once: a step that is left out does not change the others.
+        # Draw all seeds at once: omitting a step does not change the others.
         seeds = [int(seed) for seed in session.rng.integers(2**62, size=8)]
         space = self._space(train, validation, knowledge) if self.preset.rounds else None
         released = knowledge.draw(train.X, np.random.default_rng(seeds[0]))
@@ -563,7 +547,7 @@ class Vec2TextAttack(ReconstructionAttack):
         if space is None:
             second = None
         elif second is None or self.fine_tune:
-            # The targets stay those that the guesses were written for: a guess contains its target's noise.
+            # Keep the targets of the guesses: a guess contains its target's noise.
             second, fits["corrector"] = self._fit_corrector(
                 first, second, space, (released, held), texts, seeds, session
             )
@@ -609,7 +593,7 @@ class Vec2TextAttack(ReconstructionAttack):
         if second is None or not self.preset.rounds or self.encode is None:
             return [some[0] for some in guesses]
         space = Space(self.encode, knowledge, state.ridge, self.draws, state.clean)
-        # The same seed each time: judging a fitted state twice gives the same texts.
+        # The same seed each time: scoring a fitted state twice gives the same texts.
         rng = np.random.default_rng(state.seed)
         texts, rounds = correct(
             X,
@@ -648,7 +632,6 @@ def _numbers(fits: Mapping[str, Fit], *writers: Writer | None) -> dict[str, Any]
 def _begin_from(
     start: Start, preset: Preset, texts: Sequence[str], released: Array, seed: int
 ) -> tuple[Writer, Writer | None]:
-    """Return the hypothesiser and, if ``start`` has one, the corrector."""
     dimension, limit = released.shape[1], preset.recipe.max_tokens
     if isinstance(start, PublishedCheckpoint):
         tokeniser, networks = read_published(start)
@@ -683,11 +666,7 @@ def _begin_from(
 
 
 def _corrector_of(first: Writer, seed: int) -> Writer:
-    """Return an untrained corrector for the guesses of ``first``.
-
-    It starts from the hypothesiser's encoder-decoder, which already writes similar texts; the published corrector
-    starts from T5 again.
-    """
+    """Return an untrained corrector that starts from ``first``; the published corrector starts from T5 again."""
     shape = replace(first.shape, kind=CORRECTOR)
     t5 = first.module["encoder_decoder"]
     module = build(shape, seed=seed, config=t5.config)

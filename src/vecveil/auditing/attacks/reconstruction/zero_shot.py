@@ -1,4 +1,4 @@
-"""Zero-shot reconstruction: a language model proposes continuations, the encoder's vectors of them choose."""
+"""Zero-shot reconstruction: a language model proposes continuations, and the encoder's vectors select among them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LanguageModel(Protocol):
     """A model of text that proposes the next token; tokens are integers from 0.
 
     Attributes:
-        name: Stands in the record of every figure that the model made.
+        name: Appears in the record of every figure that the model made.
     """
 
     name: str
@@ -53,10 +53,10 @@ class LanguageModel(Protocol):
 
 
 class NgramLanguageModel:
-    """An interpolated trigram model over words: a stand-in where no pretrained model is at hand.
+    """An interpolated trigram model over words, for use without a pretrained model.
 
     Args:
-        texts: Learnt from, of any kind; a word counts from ``least`` occurrences on.
+        texts: Training texts, of any kind; a word needs ``least`` occurrences.
     """
 
     def __init__(self, texts: Sequence[str], *, least: int = 2, most: int = 8000) -> None:
@@ -82,7 +82,6 @@ class NgramLanguageModel:
         self._base = np.array([self._after[()][i] for i in range(len(self._words))]) / total
 
     def propose(self, prefixes: Sequence[Ids], count: int) -> tuple[npt.NDArray[np.int64], FloatArray]:
-        """Return the likeliest next words; see `LanguageModel`."""
         count = min(count, len(self._words))
         ids, scores = np.empty((len(prefixes), count), np.int64), np.empty((len(prefixes), count))
         for row, prefix in enumerate(prefixes):
@@ -108,7 +107,7 @@ class CausalLanguageModel:
     """A causal language model of transformers in a local folder; nothing is downloaded.
 
     Args:
-        folder: Holds the model and its tokeniser, as `save_pretrained` writes them.
+        folder: Contains the model and its tokeniser, as `save_pretrained` writes them.
     """
 
     def __init__(self, folder: str | Path, *, device: str = "auto") -> None:
@@ -134,7 +133,6 @@ class CausalLanguageModel:
         self.name = f"{Path(folder).name} ({model.config.model_type}, {size / 1e6:,.1f} million parameters)"
 
     def propose(self, prefixes: Sequence[Ids], count: int) -> tuple[npt.NDArray[np.int64], FloatArray]:
-        """Return the likeliest next tokens; see `LanguageModel`."""
         torch = import_torch()
         ids, scores = [], []
         with torch.no_grad():
@@ -144,7 +142,7 @@ class CausalLanguageModel:
                 rows = torch.full((len(part), length), self._start, dtype=torch.long)
                 for row, prefix in zip(rows, part, strict=True):
                     row[1 : 1 + len(prefix)] = torch.tensor(prefix, dtype=torch.long)
-                # Padding stands on the right: a causal model does not look at it.
+                # Padding is on the right, where a causal model ignores it.
                 logits = self._model(rows.to(self._device)).logits
                 last = torch.tensor([len(prefix) for prefix in part], device=logits.device)
                 final = logits[torch.arange(len(part), device=logits.device), last].float()
@@ -155,12 +153,11 @@ class CausalLanguageModel:
         return np.concatenate(ids), np.concatenate(scores)
 
     def text(self, ids: Ids) -> str:
-        """Return the decoded tokens."""
         return str(self._tokeniser.decode(list(ids))).strip()
 
 
 class _Ridge:
-    """Ridge regression whose pairs arrive in parts; the fit follows from the sums over all of them."""
+    """Ridge regression from running sums, updated with parts of the pairs."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         self._gram, self._cross = np.zeros((inputs, inputs)), np.zeros((inputs, outputs))
@@ -187,8 +184,6 @@ class _Search:
 
 @dataclass
 class _Beam:
-    """The search for the text of one vector."""
-
     target: FloatArray
     budget: int
     prefixes: list[tuple[Ids, float]]  # with their log-probabilities
@@ -198,15 +193,15 @@ class _Beam:
 
 
 class ZeroShotAttack(ReconstructionAttack):
-    """A beam search over the continuations of a language model, guided by the vectors of the texts that it proposes.
+    """A beam search over the continuations of a language model, guided by the vectors of the proposed texts.
 
-    In each step the language model proposes tokens for every kept prefix. A ridge regression from the vectors of
-    prefix and token to the vector of the joined text, learnt online from the attacker's own queries, predicts which
-    joined texts are near the target; the most promising are encoded. With a release oracle a second regression, from
-    the encoder's vectors to their releases, aligns the two spaces, and a declared noise covariance whitens them. The
-    answer is the encoded text nearest to the target. No pair of a text and its released vector is used.
+    In each step the language model proposes tokens for every kept prefix. A ridge regression from the vectors of prefix
+    and token to the vector of the joined text, learnt online from the attacker's own queries, predicts which joined
+    texts are near the target; the most promising are encoded. With a release oracle a second regression, from the
+    encoder's vectors to their releases, aligns the two spaces, and a declared noise covariance whitens them. The answer
+    is the encoded text nearest to the target. The attack needs no pair of a text and its released vector.
 
-    The first step encodes every proposed token once for all vectors; these queries are counted apart.
+    The first step encodes every proposed token once for all vectors; these queries are counted separately.
     """
 
     name = "zero-shot"
@@ -226,13 +221,13 @@ class ZeroShotAttack(ReconstructionAttack):
         max_tokens: int = 24,
         **judging: Unpack[Judging],
     ) -> None:
-        """Keep the settings.
+        """Set the options.
 
         Args:
-            queries: Texts encoded for each released vector; more of them recover more.
+            queries: Texts encoded for each released vector; more recover more.
             beam: Prefixes kept for each vector.
             proposals: Tokens that the language model proposes for each prefix.
-            max_tokens: Longest text.
+            max_tokens: Maximum length of a text.
             **judging: As for every reconstruction attack; ``judged`` is 100.
         """
         owner = "ZeroShotAttack"
@@ -241,7 +236,7 @@ class ZeroShotAttack(ReconstructionAttack):
         self.proposals = check_count(proposals, owner=owner, param="proposals")
         self.max_tokens = check_count(max_tokens, owner=owner, param="max_tokens")
         self.language_model = language_model.name
-        # The description stands in the record of an audit: no figure without its language model.
+        # The description is part of an audit's record, so every figure names its language model.
         self.description = (
             f"Continuations proposed by a {language_model.name}, chosen by the encoder's vectors of {self.queries} "
             "texts for each vector; no text of the store is known."
@@ -280,7 +275,7 @@ class ZeroShotAttack(ReconstructionAttack):
             before = np.array([p for beam in running for _, p in beam.prefixes])
             owner = np.repeat(np.arange(len(running)), [len(beam.prefixes) for beam in running])
             ids, logs = self._lm.propose(rows, self.proposals)
-            # Tokens by themselves are encoded once for all vectors.
+            # Encode single tokens once for all vectors.
             tokens, places = np.unique(ids, return_inverse=True)
             places = places.reshape(ids.shape)
             known = len(queries)
@@ -345,7 +340,7 @@ class ZeroShotAttack(ReconstructionAttack):
 
 
 class _Queries:
-    """The attacker's queries: texts encoded once each, and their releases where there is an oracle."""
+    """The attacker's queries: texts encoded once each, and their releases from the oracle, if any."""
 
     def __init__(self, encode: Callable[[Sequence[str]], Any], knowledge: Knowledge, rng: np.random.Generator) -> None:
         self._encode, self._knowledge, self._rng = encode, knowledge, rng
@@ -366,7 +361,7 @@ class _Queries:
         return exact if self._whiten is None else exact @ self._whiten
 
     def vectors(self, texts: Sequence[str]) -> FloatArray:
-        """Return the encoder's vectors; a text that was encoded before costs no query, nor does the empty text."""
+        """Return the encoder's vectors; repeated texts and the empty text cost no query."""
         new = [text for text in dict.fromkeys(texts) if text and text not in self._known]
         if new:
             encoded = np.asarray(self._encode(new))
@@ -387,7 +382,6 @@ class _Queries:
 
 
 def aim_of(beams: Sequence[_Beam]) -> FloatArray:
-    """Return the targets of the beams, (B, m)."""
     return np.stack([beam.target for beam in beams])
 
 

@@ -122,7 +122,7 @@ SHUFFLE = Method(
 
 
 SHAPES = ("pairs", "labels", "low-rank", "diagonal", "differences")
-"""Optimal for pairs, optimal for token labels, its leading directions, its diagonal, SPARSE's Δ over pairs."""
+"""Optimal for pairs, for token labels, leading directions of the first, its diagonal, SPARSE's Δ over pairs."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -130,7 +130,7 @@ class CovarianceOptions:
     """Options of ``covariance``.
 
     Attributes:
-        floor: least share of the noise in any direction.
+        floor: minimum share of the noise in any direction.
         shape: one of `SHAPES`, or a `NoiseShape`; None takes "pairs", or "labels" for a concept given by labels.
         rank: number of leading directions, of "low-rank".
     """
@@ -154,7 +154,6 @@ class CovarianceOptions:
 
 
 def covariance_candidate(data: Data, options: CovarianceOptions, aim: Aim) -> Candidate:
-    """Return Mahalanobis noise of the shape in the option ``shape``."""
     kind, floor, rank, moments = options.shape, options.floor, options.rank, data.moments
     if isinstance(kind, NoiseShape):
         if kind.dimension != data.dimension:

@@ -1,7 +1,7 @@
 """The ``sparse`` methods: noise shaped by a learnt mask, as published, or by a known classifier (SPARSE-WB).
 
-For SPARSE-WB integrated gradients of the published multi-label classifier's output for each concept word of a text
-replace the learnt mask. Only this method uses an attack in its defence; an audit trains another attacker.
+SPARSE-WB replaces the learnt mask by integrated gradients of the published multi-label classifier for each concept word
+of a text. Only this method uses an attack in its defence; an audit trains another attacker.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from vecveil.validation import check_count, check_positive
 
 @dataclass(frozen=True, kw_only=True)
 class SparseOptions(MaskOptions):
-    """Options of ``sparse``: its mask's, and these.
+    """Options of ``sparse``: those of its mask, and these.
 
     Attributes:
-        floor: least share of the noise in any dimension.
-        stability_seeds: masks that are trained to measure how much the mask depends on the seed.
+        floor: minimum share of the noise in any dimension.
+        stability_seeds: number of masks trained to measure how much the mask depends on the seed.
     """
 
     floor: float = 1e-6
@@ -96,7 +96,6 @@ class WhiteboxOptions:
 
 
 def whitebox_candidate(data: Data, options: WhiteboxOptions, aim: Aim) -> Candidate:
-    """Return diagonal Mahalanobis noise shaped by integrated gradients."""
     from vecveil.privacy.networks import PUBLISHED, train_network  # loads torch
     from vecveil.privacy.training import TrainingRun
 

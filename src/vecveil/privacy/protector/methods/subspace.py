@@ -1,14 +1,14 @@
 """The ``subspace`` method: erase the concept's directions, keep the leading others, add isotropic Laplace noise.
 
-The method searches open settings on the user's own texts. An erasure hides more in the texts of its fit than in
-others, so the search measures settings across two folds: it fits the map on one fold, and a kernel attacker
-(`vecveil.privacy.sensitivity.concept_subspace`) learns and is judged on releases of the other. The noise of a setting
-is the largest at which the map of all texts reaches the target utility. No group of near-duplicates spans two folds.
+The method searches open settings on the user's own texts. An erasure hides more in the texts of its fit than in others,
+so the search fits the map on one fold, and a kernel attacker (`vecveil.privacy.sensitivity.concept_subspace`) learns and is
+scored on releases of the other. The noise of a setting is the largest at which the map of all texts reaches the target
+utility. No group of near-duplicates spans two folds.
 
-A list is never complete. So the maps of the folds treat a quarter of the concept's words as unlisted, while the
-attacker looks for all words. Settings are equal if their leakage is within one standard error of the least. Among equal
-settings the search takes the gentlest, which keeps most of the texts' nearest neighbours. The rest of the texts takes
-no part in the choice; there the fit measures what the attacker recovers of listed and of unlisted words.
+A list is never complete, so the maps of the folds treat a quarter of the concept's words as unlisted, while the
+attacker searches all words. Settings within one standard error of the least leakage are equal; among them the search
+takes the one that keeps most of the texts' nearest neighbours. On the rest of the texts, which did not influence the
+choice, the fit measures what the attacker recovers of listed and unlisted words.
 """
 
 from __future__ import annotations
@@ -56,35 +56,33 @@ from vecveil.types import Embeddings, Groups, TokenLabels
 from vecveil.validation import check_count, check_positive, connected_groups
 
 LEAST_STRENGTH = 1e-6
-"""Label directions below this share of the strongest one's strength are rounding errors."""
+"""Label directions below this share of the strongest are rounding errors."""
 
 RANKS = (0.1, 0.16, 0.26, 0.38, 0.5)
-"""Erased directions, as shares of all, that the search tries first."""
+"""Numbers of erased directions, as shares of all, for the first round."""
 SHAPES = ((1 / 12, 0.0), (1 / 4, 0.9), (1 / 2, 0.3))
-"""Released directions, as a share of all, with a flattening that suits their number."""
+"""Released directions, as a share of all, each with a matching flattening."""
 FURTHER_SHAPES = ((1 / 8, 0.3), (1 / 6, 0.9), (3 / 8, 0.6), (1.0, 0.0))
 FURTHER_RANKS = (0.8, 1.25)
-"""Shapes, and ranks as shares of the best one, that it tries around the best setting."""
+"""Shapes, and ranks as shares of the best one, to try around the best setting."""
 PAIRS_RANKS = (0.6, 1.0)
-"""Ranks, as shares of the best one, that it tries with pairs: their directions cost more utility."""
+"""Ranks, as shares of the best one, to try with pairs, whose directions cost more utility."""
 
 FOLDS = (0.4, 0.4, 0.2)
-"""Shares of the texts: two folds of the search, and the texts that only report."""
+"""Shares of the texts in the two folds of the search, and in the rest for the report."""
 READER_ROWS, LEARNT_ROWS = 1000, 1600
-"""Rows of a fold that the search's attacker uses, and that the attacker of the rest learns from."""
+"""Maximum number of rows for the search's attacker in a fold, and for the attacker of the rest."""
 COPIES = 4
-"""Releases of each text that an attacker learns from: attackers who know the protector draw as many as they like, and
-recover more of settings with much noise on many directions than an attacker of one release can."""
+"""Releases of each text for an attacker's training; attackers with the protector draw as many as they like."""
 FEWEST_JUDGED = 20
-"""Fewest texts with a word from which a report is made."""
+"""Minimum number of texts with a word for a report."""
 UNLISTED, FEWEST_LABELS = 0.25, 8
-"""Share of the concept's words that the folds leave out of the list, and fewest words for that."""
+"""Share of the concept's words that the folds treat as unlisted, and minimum number of words for that."""
 ENOUGH_NOISE = 0.1
-"""Preferred least noise-to-signal ratio of equal settings: without noise an attacker can match a release
-with a candidate text exactly."""
+"""Preferred minimum noise-to-signal ratio: without noise an attacker can match a release with a candidate exactly."""
 
 MAP_UTILITY = 0.95
-"""With a given noise, least share of the utility at that noise that the map has to keep."""
+"""With a given noise, minimum share of the utility at that noise that the map must keep."""
 
 Rows = npt.NDArray[np.intp]
 
@@ -98,7 +96,7 @@ class SubspaceSetting:
         kept: m, number of released directions.
         flattening: p.
         pairs: True if pairs count besides token labels in the concept's covariance.
-        gradients: number of the k directions that come from a non-linear attacker, trained after erasing the others.
+        gradients: number of the k directions from a non-linear attacker, trained after erasing the others.
     """
 
     rank: int
@@ -110,14 +108,14 @@ class SubspaceSetting:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SubspaceOptions:
-    """Options of ``subspace``; the search finds what is None.
+    """Options of ``subspace``; the search determines those that are None.
 
     Attributes:
         rank, kept, flattening, pairs, gradients: as in `SubspaceSetting`.
         transplants: fit on transplanted texts too, see `vecveil.privacy.sensitivity.concept_subspace`.
-        preserve: classes of a task, None where unknown: one for each text of `fit`; of `fit_pairs` one for each
-            positive, or for each positive and then each background row. Nothing that correlates with them is erased,
-            so a classifier of them keeps its accuracy. What the classes reveal of the concept stays readable.
+        preserve: classes of a task, None where unknown: one per text of `fit`; of `fit_pairs` one per positive, or per
+            positive and then per background row. The fit erases nothing that correlates with them, so a classifier of
+            them keeps its accuracy. An attacker can recover what the classes reveal of the concept.
     """
 
     rank: int | None = None
@@ -171,7 +169,7 @@ def subspace_candidate(data: Data, options: SubspaceOptions, aim: Aim) -> Candid
 
 
 def _preserving(data: Data, labels: Any) -> tuple[Data, dict[str, Any]]:
-    """Return the data with the covariance of the task's classes in its moments, and what the report says of them."""
+    """Return the data with the covariance of the task's classes in its moments, and entries for the report."""
     rows, _ = data.sides("preserve", "labels")
     if data.background is not None and hasattr(labels, "__len__") and len(labels) != len(rows):
         rows = np.concatenate([rows, data.background])
@@ -205,7 +203,6 @@ def _fix_label_rank(data: Data, fixed: dict[str, Any], *, transplants: bool) -> 
 
 
 def _candidate(whole: MapFit, setting: SubspaceSetting, findings: Mapping[str, Any]) -> Candidate:
-    """Return the candidate of a setting, fitted on all texts."""
     data = whole.data
     directions, exact = whole.map(setting)
     # Quantised, so that a release is the same on every machine.
@@ -220,7 +217,6 @@ def _candidate(whole: MapFit, setting: SubspaceSetting, findings: Mapping[str, A
 
 
 def directions_of(moments: Moments, *, pairs: bool) -> ConceptDirections:
-    """Return the concept directions, from labels alone or from labels and pairs."""
     if pairs or moments.B is None or not moments.B.any():
         return concept_directions(moments)
     return concept_directions(replace(moments, C=np.zeros_like(moments.C)))
@@ -236,10 +232,7 @@ def _evidence(data: Data) -> tuple[Embeddings, TokenLabels]:
 
 
 def _fold(data: Data, rows: Rows, unlisted: Rows) -> Data:
-    """Return the data of some positives and of all ordinary texts.
-
-    ``unlisted`` are columns of the token labels: their words count as words outside the list.
-    """
+    """Return the data of some positives and of all ordinary texts, with the ``unlisted`` columns as unlisted words."""
     positive, labels, words = data.positive[rows], data.token_labels, data.words
     negative = None if data.negative is None else data.negative[rows]
     listed = np.ones(len(rows), dtype=bool)
@@ -253,14 +246,14 @@ def _fold(data: Data, rows: Rows, unlisted: Rows) -> Data:
     fold = replace(data, positive=positive, negative=negative, token_labels=labels, groups=groups, words=words)
     moments = replace(fold.moments, preserved=data.moments.preserved)
     if negative is not None and not listed.all():
-        # The pairs of unlisted words would show the directions of these words: without other pairs there are none.
+        # Pairs of unlisted words would reveal the directions of these words, so omit them.
         C = pair_covariance(positive[listed], negative[listed]) if listed.any() else np.zeros_like(moments.C)
         moments = replace(moments, C=C)
     return fold.with_moments(moments)
 
 
 class MapFit:
-    """The maps of any setting, fitted on the texts of ``data``, and on transplanted ones as well."""
+    """Maps of any setting, fitted on the texts of ``data``, and on transplanted ones as well."""
 
     def __init__(self, data: Data, aim: Aim, *, transplants: bool) -> None:
         self.data, self.aim, self.transplants = data, aim, transplants
@@ -279,7 +272,7 @@ class MapFit:
         directions = self._directions[setting.pairs]
         kept = min(setting.kept, len(directions.K) - setting.rank)
         if setting.gradients:
-            # Train the attacker after the first erasure, so that its gradients show what that leaves.
+            # Train the attacker after the first erasure: its gradients then show what remains.
             first = setting.rank - setting.gradients
             before = subspace_map(directions, erased=first, kept=kept, flattening=setting.flattening)
             moment = reader_gradients(*_evidence(self.data), before, seed=self.aim.seed)
@@ -287,7 +280,6 @@ class MapFit:
         return directions, subspace_map(directions, erased=setting.rank, kept=kept, flattening=setting.flattening)
 
     def draws(self, setting: SubspaceSetting, *, reduced: bool = True) -> CommonDraws:
-        """Return releases of a setting at any noise-to-signal ratio."""
         linear = self.map(setting)[1]
         candidate = Candidate(NoiseShape.isotropic(linear.dimension), lambda _: linear)
         return CommonDraws(candidate, self.data.moments.rms_norm, self.aim.seed, reduced=reduced)
@@ -297,7 +289,7 @@ class MapFit:
 
 
 def first_settings(n: int, fixed: dict[str, Any], *, labels: bool = True) -> Iterator[SubspaceSetting]:
-    """Yield the settings of the first round, with directions from labels alone if there are any."""
+    """Yield the settings of the first round, with directions from labels alone if there are labels."""
     most = n - fixed.get("kept", 1)
     ranks = sorted({min(most, max(1, round(n * share))) for share in RANKS})
     pairs = fixed.get("pairs", not labels)
@@ -344,11 +336,7 @@ def second_settings(n: int, best: SubspaceSetting, fixed: dict[str, Any]) -> Ite
 class SubspaceSearch:
     """Searches the best `SubspaceSetting` with the fields that the caller leaves open.
 
-    Args:
-        whole: the fit on all texts; without negatives, of `fit_labels`.
-
-    Attributes:
-        tried: figures of each setting.
+    ``whole`` is the fit on all texts (without negatives in `fit_labels`); ``tried`` has the figures of each setting.
     """
 
     def __init__(self, whole: MapFit) -> None:
@@ -388,7 +376,6 @@ class SubspaceSearch:
         n, target = self.data.dimension, self.aim.utility_target
 
         def best_of(settings: list[SubspaceSetting], description: str) -> SubspaceSetting | None:
-            """Try the settings; return the best of all tried so far."""
             new = [setting for setting in dict.fromkeys(settings) if setting not in self.tried]
             for setting in progress(new, description, total=len(new), show=self.aim.show_progress):
                 self._try(setting)
@@ -407,7 +394,7 @@ class SubspaceSearch:
             whole = [replace(setting, kept=n - setting.rank) for setting in first]
             best = best_of(whole, "Keeping all others")
         if best is None and target is None:
-            # The caller chose the noise, so no setting can be refused: take the one of most utility.
+            # The caller chose the noise, so take the setting with the highest utility instead of refusing.
             return max(self.tried, key=lambda setting: self.tried[setting]["utility"])
         if best is None:
             assert target is not None
@@ -416,9 +403,9 @@ class SubspaceSearch:
         return best_of(list(second_settings(n, best, fixed)), "Choosing kept directions") or best
 
     def reading(self, setting: SubspaceSetting) -> dict[str, Any]:
-        """Return what an attacker recovers of listed and of unlisted words in texts that took no part in the choice.
+        """Return what an attacker recovers of listed and unlisted words in texts that did not influence the choice.
 
-        It reads the maps of the folds, which are fitted on fewer texts than the protector's. Empty without labels, or
+        It attacks the maps of the folds, which are fitted on fewer texts than the protector's. Empty without labels, or
         with too few texts.
         """
         data, labels = self.data, self.data.token_labels
@@ -449,7 +436,6 @@ class SubspaceSearch:
         return reading if "listed" in reading else {}
 
     def _reader(self, rows: Rows, groups: Groups) -> FoldReader:
-        """Return the attacker of the texts of a fold."""
         X, labels = _evidence(self.data)
         # Kernel ridge costs N³: enough rows to rank settings, few enough for dozens of them.
         rows = rows[:READER_ROWS]
@@ -476,7 +462,6 @@ class SubspaceSearch:
                 row["error"] = standard_error(feasible[least]["recovered"], marks)
 
     def _try(self, setting: SubspaceSetting) -> None:
-        """Add the utility, noise and leakage of a setting to ``tried``."""
         scale, rms_norm = self.aim.scale, self.data.moments.rms_norm
         draws = self.whole.draws(setting, reduced=not self.aim.task.same_space)
         utility = self._utility(draws)
@@ -526,23 +511,22 @@ class FoldReader:
     seed: int
 
     def scores(self, release: UtilityRelease) -> npt.NDArray[np.float32]:
-        """Return the scores (N, V) of the better penalty."""
         *learnt, judged = releases(self.X, COPIES + 1, release, self.seed)
         path = list(kernel_ridge_left_out(learnt, self.labels, judged, self.groups))
         return max(path, key=lambda scores: share_recovered(scores, self.labels))
 
 
 def releases(X: Embeddings, copies: int, release: UtilityRelease, seed: int) -> list[Embeddings]:
-    """Return releases of the same rows with different noise, and the same noise for every setting."""
+    """Return releases of the same rows with different noise, which is the same for every setting."""
     # Copies, because a release draws its noise once for an array.
     return [release(X.copy(), np.random.default_rng([seed, i])) for i in range(copies)]
 
 
 def leak_of_releases(data: Data, release: UtilityRelease, seed: int) -> dict[str, float] | None:
-    """Return what kernel ridge recovers from releases (``value``) and from clean vectors (``clean``), and ``chance``.
+    """Return what kernel ridge recovers from releases (``value``), from clean vectors (``clean``), and ``chance``.
 
-    It learns from half of the texts (or of the pairs, where there are no labels) and is judged on the other half, on
-    which the protector was fitted too. None for too few texts, or where clean vectors tell nothing beyond the error.
+    It learns from half of the texts (or of the pairs, without labels) and is scored on the other half, on which the
+    protector was fitted too. None for too few texts, or if clean vectors leak nothing significant.
     """
     X, marks = _evidence(data)
     groups = near_duplicate_groups(data.positive) if data.groups is None else data.groups
@@ -594,10 +578,9 @@ def _ranked(tried: Mapping[SubspaceSetting, Mapping[str, Any]]) -> list[Subspace
 
 
 def _left_out(labels: TokenLabels, rng: np.random.Generator) -> Rows:
-    """Return the columns of a random quarter of the words, or none of a handful.
+    """Return the columns of a random quarter of the words, or none if there are only a few.
 
-    Words that mostly occur together, such as the words of a name, are left out together: a map that erases one of them
-    erases the others, and a word outside the list would look better hidden than it is.
+    Words that mostly occur together are omitted together: a map that erases one of them erases the others.
     """
     count = labels.shape[1]
     if count < FEWEST_LABELS:
@@ -616,11 +599,9 @@ def _left_out(labels: TokenLabels, rng: np.random.Generator) -> Rows:
 
 
 def _parts(groups: Groups, rng: np.random.Generator) -> tuple[Groups, list[Rows], float]:
-    """Return the groups, the rows of the two folds and of the rest with no group in two parts, and 0.
+    """Return groups, rows of the two folds and of the rest with no group in two parts, and 0.
 
-    If one group would fill a fold, as all texts do in the space of some encoders, each row is a group, and the share
-    of the largest group is returned in place of 0: an attacker that learns from other groups would find nothing there,
-    and all settings would look equal.
+    If one group would fill a fold, each row becomes a group, and the share of that group is returned in place of 0.
     """
     largest = float(np.unique(groups, return_counts=True)[1].max()) / len(groups)
     parts = _parted(groups, rng)

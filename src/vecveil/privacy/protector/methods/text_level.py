@@ -1,7 +1,4 @@
-"""Text-level methods, which rewrite texts before encoding (SPARSE, Table 9 and appendix F.3), and the text stage.
-
-A text stage is the same rewriting before a method that protects vectors.
-"""
+"""Text-level methods (SPARSE, Table 9 and appendix F.3), and text stages, which rewrite before other methods."""
 
 from __future__ import annotations
 
@@ -39,12 +36,12 @@ from vecveil.validation import check_count
 
 Rewrite = Literal["hypernym", "delete", "surrogate"]
 SAMPLE = 1000
-"""Number of texts, encoded both clean and rewritten, that measure what rewriting costs."""
+"""Number of texts, encoded clean and rewritten, to measure the cost of rewriting."""
 
 
 @dataclass(frozen=True)
 class RandomOptions:
-    """Options of ``replace-random``: words to draw replacements from, and the fewest texts that contain each."""
+    """Options of ``replace-random``: number of replacement words, and minimum number of texts with each."""
 
     words: int = 2000
     min_word_texts: int = 5
@@ -56,11 +53,7 @@ class RandomOptions:
 
 @dataclass(frozen=True, eq=False)
 class SemanticOptions:
-    """Options of ``replace-semantic``.
-
-    Attributes:
-        members: ``own`` (of the texts), ``faker`` (made up, by ``locales`` and ``count``), or lists by type.
-    """
+    """Options of ``replace-semantic``; ``members`` are ``own`` (from the texts), ``faker``, or lists by type."""
 
     members: Any = "own"
     locales: Any = ("en_US",)
@@ -144,7 +137,7 @@ TEXT_METHODS: dict[str, TextMethod] = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextPlaceholder(Mechanism):
-    """Placeholder mechanism of text-level methods: vectors of rewritten texts are released as they are."""
+    """Placeholder mechanism of text-level methods, which release vectors of rewritten texts unchanged."""
 
     size: int
     kind: str = "redact"
@@ -204,7 +197,7 @@ class StageOptions:
         surrogate_key: Any = None,
         surrogates: Any = None,
     ) -> StageOptions:
-        """Return the options; refuse arguments that the stage does not use."""
+        """Return the options; raise InvalidInputError for arguments that the stage does not use."""
         uses = {"hypernym": ("hypernyms",), "delete": (), "surrogate": ("surrogate_key", "surrogates")}
         if rewrite is not None and rewrite not in uses:
             raise unknown_name("fit", "rewrite", tuple(uses), rewrite)
@@ -216,7 +209,7 @@ class StageOptions:
                 raise InvalidInputError(f"`{param}` belongs to {which}.", param=param)
         if rewrite == "surrogate" and surrogate_key is None:
             raise InvalidInputError(
-                "`rewrite` 'surrogate' needs `surrogate_key`: without a secret everybody could compute the surrogates. "
+                "`rewrite` 'surrogate' needs `surrogate_key`: without a secret anyone could compute the surrogates. "
                 "Make a key file with `vecveil key new FILE`.",
                 param="surrogate_key",
             )
@@ -248,7 +241,6 @@ class StageOptions:
 
 
 def _detector_concept(detector: Any, name: str) -> Concept:
-    """Return the concept of a detector as users name it."""
     if isinstance(detector, Concept):
         return detector
     if isinstance(detector, str | os.PathLike):
@@ -273,7 +265,7 @@ class TextStage:
 
     @classmethod
     def of(cls, options: StageOptions, texts: Sequence[str], seed: int, show_progress: bool | None) -> TextStage:
-        """Return the stage, which has found its spans in ``texts``."""
+        """Return the stage with the spans that it detected in ``texts``."""
         texts = list(dict.fromkeys(texts))
         spans = options.concept.detect(texts, show_progress=show_progress)
         if not any(spans):
@@ -293,7 +285,7 @@ class TextStage:
         return cls(options, rewriter, dict(zip(texts, spans, strict=True)), written)
 
     def encode(self, texts: Sequence[str], encoder: Any, show_progress: bool | None) -> Embeddings:
-        """Return the vectors of the rewritten ``texts``; those that are rewritten alike have equal vectors."""
+        """Return the vectors of the rewritten ``texts``; equal rewritten texts have equal vectors."""
         new = list(dict.fromkeys(text for text in texts if text not in self.written))
         self.written.update(zip(new, self.rewriter.rewrite(new, show_progress=show_progress), strict=True))
         written = [self.written[text] for text in texts]
@@ -303,7 +295,7 @@ class TextStage:
         return vectors[[place[text] for text in written]]
 
     def report(self, matches: ConceptMatches) -> dict[str, Any]:
-        """Return the counts for a fit's report, and the recall on the concept's spans of another detector."""
+        """Return the counts for a fit's report, and another detector's recall on the concept's spans."""
         spans = self.spans.values()
         about: dict[str, Any] = {
             "kind": self.rewriter.kind,
@@ -338,11 +330,7 @@ class TextStage:
 
 
 class OriginalsTask(UtilityTask):
-    """A task on vectors of original texts, judged by releases of the rewritten texts, as sealed search is.
-
-    Args:
-        originals, rewritten: (N, n) vectors of the same texts.
-    """
+    """A task on vectors of original texts, scored on releases of the rewritten texts, as in sealed search."""
 
     def __init__(self, task: UtilityTask, originals: Embeddings, rewritten: Embeddings) -> None:
         self.task, self.key, self.label = task, task.key, task.label
@@ -380,7 +368,7 @@ REWRITERS: dict[str, type[Rewriter]] = {
 
 
 def rewriter_from_record(record: Mapping[str, Any]) -> Rewriter:
-    """Return the rewriter of a protector file; ValueError, LookupError or TypeError for a wrong record."""
+    """Return the rewriter of a protector file; ValueError, LookupError or TypeError for an invalid record."""
     concept, seed, kind = concept_from_record(record["concept"]), record["seed"], record["kind"]
     # type, not isinstance: True is an int.
     if type(seed) is not int or seed < 0:
@@ -417,7 +405,7 @@ def _strings(value: Any) -> tuple[str, ...]:
 
 
 def utility_of_rows(clean: Embeddings, released: Embeddings, rng: np.random.Generator, *, seed: int) -> dict[str, Any]:
-    """Return similarity and neighbours that ``released``, vectors of the same texts, keep of ``clean``."""
+    """Return the similarity and neighbours of ``clean`` that ``released``, vectors of the same texts, keep."""
     release = released_rows(clean, released, owner="fit")
     tasks = (SimilarityTask.of(clean, seed=seed), NeighbourTask(clean, queries=300, seed=seed))
     return {task.key: task.to_record(release, rng) for task in tasks}
@@ -426,7 +414,7 @@ def utility_of_rows(clean: Embeddings, released: Embeddings, rng: np.random.Gene
 def released_rows(
     clean: Embeddings, released: Embeddings, *, owner: str
 ) -> Callable[[Embeddings, np.random.Generator | None], Embeddings]:
-    """Return a release for utility tasks: the row of ``released`` of the same text as each row of ``clean``."""
+    """Return a release for utility tasks that maps each row of ``clean`` to the same text's row of ``released``."""
     # Tasks pass vectors, not row numbers; equal vectors have equal releases, as nothing is random.
     place = {np.asarray(row, dtype=np.float32).tobytes(): i for i, row in enumerate(clean)}
 

@@ -42,8 +42,8 @@ class TextCrafterOptions(PolicySettings):
     Attributes:
         checkpoint: folder for resuming training.
         further_positive: (K, n) more embeddings with the concept.
-        relabel: of `vecveil.fit`: ``"presidio"`` or any object with ``detect(texts)``. Ordinary texts in which it
-            detects PII count as texts with the concept.
+        relabel: of `vecveil.fit`: ``"presidio"`` or any object with ``detect(texts)``. Ordinary texts with detected PII
+            count as texts with the concept.
     """
 
     radius: float = field(init=False, default=1.0)
@@ -71,10 +71,7 @@ class TextCrafterSubspaceOptions(TextCrafterOptions):
 
 
 def textcrafter_candidate(data: Data, options: TextCrafterOptions, aim: Aim) -> Candidate:
-    """Return the mechanism of a policy trained on these embeddings.
-
-    The PII side is the texts with the concept, the plain side the same texts without it and the ordinary ones.
-    """
+    """Return the mechanism of a policy trained on texts with the concept (PII side) against all others (plain side)."""
     if options.relabel is not None:
         raise InvalidInputError(
             "`relabel` needs texts: use vecveil.fit, or pass such rows as `further_positive`.", param="relabel"
@@ -111,7 +108,7 @@ def textcrafter_candidate(data: Data, options: TextCrafterOptions, aim: Aim) -> 
     }
     held_out = classifier.held_out
     warnings = [] if held_out is None else list(held_out.warnings)
-    # Kerckhoffs: security must not rest on the classifier and targets, so the file contains them.
+    # Kerckhoffs's principle: security must not depend on secrecy of the classifier and targets, so the file has them.
     known = np.append(classifier.weights, classifier.intercept)
     n = data.dimension
     # The perturbation's covariance has no closed form: measure it on a draft without it.
