@@ -19,12 +19,14 @@ import pyarrow as pa
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wrong_type
 from vecveil.index.blob import check_range, metadata_json
 from vecveil.index.filters import MetadataTable, Where, check_where, compared_fields
+from vecveil.index.index_keys import KeySource
 from vecveil.index.log import RETAIN, SegmentLog, StorageOptions
-from vecveil.index.scan import WordCounts, nearest, scores
+from vecveil.index.scan import nearest
 from vecveil.index.sealer import Ranking, Unsealed
 from vecveil.index.searchable import check_fields
-from vecveil.index.segments import PRECISIONS, KeySource, encode_vectors
+from vecveil.index.segments import PRECISIONS, encode_vectors
 from vecveil.index.state import LoadedSegment, Snapshot
+from vecveil.index.words import Words, scores
 from vecveil.texts.encoders import Encoder, load_encoder
 from vecveil.texts.encoders.text_encoder import TextEncoder, as_text_encoder
 from vecveil.types import Embeddings
@@ -118,7 +120,7 @@ class SealedIndex:
         _opened.add(self)
         # Of the segments that are loaded; dropped with them. Many threads may need one at once, and one builds it.
         self._tables: WeakKeyDictionary[LoadedSegment, MetadataTable] = WeakKeyDictionary()
-        self._words: WeakKeyDictionary[LoadedSegment, WordCounts] = WeakKeyDictionary()
+        self._words: WeakKeyDictionary[LoadedSegment, Words] = WeakKeyDictionary()
         self._start_threads()
 
     def _start_threads(self) -> None:
@@ -324,7 +326,9 @@ class SealedIndex:
     def ids(self, where: Where | None = None) -> list[str]:
         """Return the ids of all rows, or of those that match ``where``."""
         selected = self._selected(self._snapshot(), where, f"{_OWNER}.ids")
-        names = [name for part, mask in selected for name in part.ids.filter(pa.array(mask)).to_pylist()]
+        names = [
+            name for part, mask in selected for name in part.segment.strings("id").filter(pa.array(mask)).to_pylist()
+        ]
         if not names:
             self._check_fields(where)
         return names
@@ -433,8 +437,11 @@ class SealedIndex:
     def _table(self, part: LoadedSegment) -> MetadataTable:
         with self._building:
             if part not in self._tables:
-                columns = (table["metadata"] for table in part.segment.columns(["metadata"]))
-                self._tables[part] = MetadataTable(columns, len(part))
+                self._tables[part] = (
+                    MetadataTable.read(part.segment, len(part))
+                    if part.segment.has("fields")
+                    else MetadataTable.of(part.segment.strings("metadata").to_pylist())
+                )
             return self._tables[part]
 
     def _ranked(self, q: npt.NDArray[np.float32], parts: list[Selection], top: int, candidates: int) -> list[Hit]:
@@ -453,7 +460,7 @@ class SealedIndex:
     ) -> list[Hit]:
         """Return the rows of ``ranked`` and those with words of ``query`` by the weighted sum of reciprocal ranks."""
         found: list[Hit] = []
-        counted = [(self._word_counts(part), mask) for part, mask in parts]
+        counted = [(self._words_of(part), mask) for part, mask in parts]
         for (part, mask), values in zip(parts, scores(query, counted), strict=True):
             values = np.where(mask, values, 0)
             rows = np.flatnonzero(values)
@@ -470,11 +477,13 @@ class SealedIndex:
         best = sorted(filter(fused.get, fused), key=lambda place: -fused[place])[:top]
         return [(float(places[p][0].scan.cosines(q, np.array([p[1]]))[0]), *places[p]) for p in best]
 
-    def _word_counts(self, part: LoadedSegment) -> WordCounts:
+    def _words_of(self, part: LoadedSegment) -> Words:
         with self._building:
             if part not in self._words:
-                texts = (text for table in part.segment.columns(["text"]) for text in table["text"].to_pylist())
-                self._words[part] = WordCounts(texts)
+                read = part.segment.array
+                self._words[part] = (
+                    Words(read) if part.segment.has("words") else Words.of(part.segment.strings("text").to_pylist())
+                )
             return self._words[part]
 
     def _opened(self, places: list[tuple[LoadedSegment, int]]) -> Unsealed:
@@ -490,10 +499,9 @@ class SealedIndex:
         for part, mine in by_part.values():
             rows = np.array([places[i][1] for i in mine], np.int64)
             vectors[mine] = part.scan.vectors(rows)
-            names = part.ids.take(pa.array(rows)).to_pylist()
-            table = part.segment.rows(rows.tolist(), ["text", "has_text", "metadata"]).to_pydict()
+            table = part.segment.table(["id", "text", "has_text", "metadata"], rows).to_pydict()
             for at, i in enumerate(mine):
-                ids[i] = names[at]
+                ids[i] = table["id"][at]
                 texts[i] = table["text"][at] if table["has_text"][at] else None
                 metadata[i] = json.loads(table["metadata"][at])
         return Unsealed(ids, vectors, texts, metadata, [])
