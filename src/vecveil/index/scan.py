@@ -230,6 +230,8 @@ def nearest(
     top: int,
     candidates: int,
     each: Callable[[Callable[[_Search], None], Sequence[_Search]], Iterable[None]] = map,
+    *,
+    exact_to: int | None = None,
 ) -> tuple[Rows, Rows, Scores]:
     """Return part, row and cosine of the ``top`` rows with the largest cosines, best first.
 
@@ -238,6 +240,7 @@ def nearest(
         parts: segments, with the mask of the rows that count.
         candidates: rows to rank exactly at least.
         each: maps a function over segments, as `map` or in threads.
+        exact_to: last rank before which no row may be missing; None for ``top``.
     """
     selected = [int(np.count_nonzero(mask)) for _, mask in parts]
     total = max(sum(selected), 1)
@@ -245,7 +248,7 @@ def nearest(
         _Search(query, scan, mask, size, max(_FEWEST, candidates * size // total), candidates)
         for (scan, mask), size in zip(parts, selected, strict=True)
     ]
-    exact, least, rank = np.empty(0, np.float32), -np.inf, max(top, _RANK)
+    exact, least, rank = np.empty(0, np.float32), -np.inf, max(exact_to or top, _RANK)
     while unfinished := [search for search in searches if search.bound >= least and search.bound > -np.inf]:
         list(each(_Search.more, unfinished))
         exact = np.concatenate([search.exact for search in searches])

@@ -274,7 +274,7 @@ class SealedIndex:
                 param="query",
             )
         parts = self._selected(snapshot, where, owner)
-        best = self._ranked(q, parts, k if mode == "hybrid" else top, k)
+        best = self._ranked(q, parts, k if mode == "hybrid" else top, k, top)
         if mode == "hybrid":
             words = query if words is None and isinstance(query, str) else words
             if not isinstance(words, str):
@@ -444,12 +444,14 @@ class SealedIndex:
                 )
             return self._tables[part]
 
-    def _ranked(self, q: npt.NDArray[np.float32], parts: list[Selection], top: int, candidates: int) -> list[Hit]:
-        """Return score, part and row of the ``top`` rows with the largest cosines, best first."""
+    def _ranked(
+        self, q: npt.NDArray[np.float32], parts: list[Selection], top: int, candidates: int, exact_to: int
+    ) -> list[Hit]:
+        """Return score, part and row of the ``top`` rows with the largest cosines, best first; see `nearest`."""
         large = sum(len(part) for part, _ in parts) > _ONE_THREAD
         scans = [(part.scan, mask) for part, mask in parts]
         try:
-            best = nearest(q, scans, top, candidates, self._threads.map if large else map)
+            best = nearest(q, scans, top, candidates, self._threads.map if large else map, exact_to=exact_to)
         except RuntimeError:
             self._log.check_open()
             raise
@@ -467,15 +469,16 @@ class SealedIndex:
             rows = rows[np.argsort(-values[rows], kind="stable")[:top]]
             found += [(float(values[row]), part, int(row)) for row in rows]
         found.sort(key=lambda hit: -hit[0])
-        fused: dict[tuple[str, int], float] = {}
-        places: dict[tuple[str, int], tuple[LoadedSegment, int]] = {}
+        fused: dict[tuple[LoadedSegment, int], float] = {}
         for weight, ranking in ((alpha, ranked), (1 - alpha, found[:top])):
             for rank, (_, part, row) in enumerate(ranking, 1):
-                place = part.segment.name, row
-                fused[place] = fused.get(place, 0) + weight / (_FUSED + rank)
-                places[place] = part, row
+                fused[part, row] = fused.get((part, row), 0) + weight / (_FUSED + rank)
         best = sorted(filter(fused.get, fused), key=lambda place: -fused[place])[:top]
-        return [(float(places[p][0].scan.cosines(q, np.array([p[1]]))[0]), *places[p]) for p in best]
+        cosines = np.empty(len(best), np.float32)
+        for part in {part for part, _ in best}:
+            mine = [i for i, (own, _) in enumerate(best) if own is part]
+            cosines[mine] = part.scan.cosines(q, np.array([best[i][1] for i in mine]))
+        return [(float(cosine), *place) for cosine, place in zip(cosines, best, strict=True)]
 
     def _words_of(self, part: LoadedSegment) -> Words:
         with self._building:
