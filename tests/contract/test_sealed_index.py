@@ -68,11 +68,11 @@ def objects(index: SealedIndex) -> list[Path]:
 
 
 @pytest.mark.parametrize("precision", ["float16", "int8"])
-@pytest.mark.parametrize("rows", [50, 6000])
+@pytest.mark.parametrize(("rows", "where"), [(50, "disk"), (6000, "disk"), (6000, "memory")])
 def test_search_ranks_by_the_cosines_of_the_stored_vectors(
-    tmp_path: Path, keys: Path, rows: int, precision: str
+    tmp_path: Path, keys: Path, rows: int, where: Any, precision: str
 ) -> None:
-    index = SealedIndex(tmp_path / "notes", keys, precision=precision)
+    index = SealedIndex(tmp_path / "notes", keys, precision=precision, vectors=where)
     X = vectors(rows) * 3
     index.add(None, ids=[str(i) for i in range(rows)], vectors=X)
     query = X[7] + 0.1

@@ -253,14 +253,7 @@ def closed(name: str) -> StoreError:
 
 def not_opened(name: str, error: BaseException) -> BaseException:
     """Return the error for the object ``name``, which raised ``error``."""
-    if isinstance(error, InvalidTag):
-        return KeyFileError(
-            f"No key of this index opens {name}. The file was renamed, comes from another index, or was written "
-            "under another key.",
-            code="E-SEAL-OPEN",
-            param="key",
-        )
-    if isinstance(error, ValueError | KeyError | TypeError) and not isinstance(error, KeyFileError):
+    if isinstance(error, InvalidTag | ValueError | KeyError | TypeError) and not isinstance(error, KeyFileError):
         return SealingError(
             f"{name} does not open: the file was cut, altered or exchanged. Restore it from a backup of the storage.",
             code="E-SEAL-OPEN",

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
@@ -20,7 +20,7 @@ from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wro
 from vecveil.index.blob import check_range, metadata_json
 from vecveil.index.filters import MetadataTable, Where, check_where, compared_fields
 from vecveil.index.index_keys import KeySource
-from vecveil.index.log import RETAIN, SegmentLog, StorageOptions
+from vecveil.index.log import RETAIN, SegmentLog, StorageOptions, incomplete
 from vecveil.index.scan import nearest
 from vecveil.index.sealer import Ranking, Unsealed
 from vecveil.index.searchable import check_fields
@@ -40,6 +40,7 @@ from vecveil.validation import (
     check_unmasked,
 )
 
+Answer = TypeVar("Answer")
 Mode = Literal["vectors", "hybrid"]
 Selection = tuple[LoadedSegment, npt.NDArray[np.bool_]]
 Hit = tuple[float, LoadedSegment, int]
@@ -73,6 +74,10 @@ class SealedIndex:
         cache: folder for encrypted copies of remote segments.
         storage_options: options of the fsspec file system.
         exclusive: True if no other process writes. Needed where the storage cannot create an object conditionally.
+        vectors: where the vectors are that a search ranks: in ``memory``; on ``disk``, read from the encrypted objects,
+            which of a remote index are copied; or ``remote``, fetched from the storage by parts, which shows it which
+            rows a query ranks. ``auto`` takes memory while half of it is free, then disk, and ``remote`` for a remote
+            index of more than 256 MiB of which nothing has been copied.
 
     Guarantee:
         The storage contains ciphertext (AES-256-GCM). Its operator, and whoever steals it, learns the number of
@@ -86,7 +91,7 @@ class SealedIndex:
         The memory of this process, and whoever has the key.
 
     Cost:
-        Memory a row: the vector at its precision, n/4 bytes of codes, and about 30 bytes with the id.
+        Memory a row: n/4 bytes of codes, 16 bytes, and with ``vectors="memory"`` the vector at its precision.
     """
 
     filter_fields: tuple[str, ...] | None = None  # `where` compares every field
@@ -242,10 +247,14 @@ class SealedIndex:
             StoreError: there is no index, or an object that another process saw is missing.
             SealingError: an object does not open.
         """
-        hits = self.find(query, top=top, where=where, mode=mode, words=words, alpha=alpha, candidates=candidates)
-        if not hits:
-            self._check_fields(where)
-        return self.read(hits)
+
+        def answer() -> Ranking:
+            hits = self._find(query, top, where, mode, words, alpha, candidates)
+            if not hits:
+                self._check_fields(where)
+            return self._read(hits)
+
+        return self._retried(answer)
 
     def find(
         self,
@@ -259,6 +268,32 @@ class SealedIndex:
         candidates: int | None = None,
     ) -> list[Hit]:
         """Return score, segment and row of what `search` returns; no text is opened. An unknown field is no error."""
+        return self._retried(lambda: self._find(query, top, where, mode, words, alpha, candidates))
+
+    def _retried(self, answer: Callable[[], Answer]) -> Answer:
+        """Return what ``answer`` does, from a newer state if another process has deleted an object that it reads.
+
+        Objects that are open, or copied, stay; of a remote index parts are read when they are needed.
+        """
+        try:
+            return answer()
+        except FileNotFoundError:
+            self._log.refresh()
+            try:
+                return answer()
+            except FileNotFoundError as error:
+                raise incomplete(self.location, str(error)) from error
+
+    def _find(
+        self,
+        query: str | npt.NDArray[np.floating[Any]],
+        top: int,
+        where: Where | None,
+        mode: Mode,
+        words: str | None,
+        alpha: float,
+        candidates: int | None,
+    ) -> list[Hit]:
         owner = f"{_OWNER}.search"
         top = check_count(top, owner=owner, param="top")
         candidates = self.candidates if candidates is None else candidates
@@ -286,7 +321,19 @@ class SealedIndex:
         return best[:top]
 
     def read(self, hits: Sequence[Hit]) -> Ranking:
-        """Return the rows that `find` found, with texts and metadata."""
+        """Return the rows that `find` found, with texts and metadata.
+
+        Raises:
+            StoreError: of a remote index, another process has deleted an object since; search again.
+        """
+        try:
+            return self._read(hits)
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"{_OWNER}.read: a commit replaced segments since the search. Search again.", code="E-INDEX-BUSY"
+            ) from error
+
+    def _read(self, hits: Sequence[Hit]) -> Ranking:
         rows = self._opened([(part, row) for _, part, row in hits])
         scored = np.array([score for score, _, _ in hits], np.float32)
         return Ranking(rows.ids, rows.vectors, rows.texts, rows.metadata, [], scored)
@@ -303,6 +350,9 @@ class SealedIndex:
         Raises:
             StoreError: an id has no row.
         """
+        return self._retried(lambda: self._get(ids, where, missing))
+
+    def _get(self, ids: Sequence[str] | None, where: Where | None, missing: str) -> Unsealed:
         owner = f"{_OWNER}.get"
         snapshot = self._snapshot()
         selected = self._selected(snapshot, where, owner)
@@ -325,13 +375,16 @@ class SealedIndex:
 
     def ids(self, where: Where | None = None) -> list[str]:
         """Return the ids of all rows, or of those that match ``where``."""
-        selected = self._selected(self._snapshot(), where, f"{_OWNER}.ids")
-        names = [
-            name for part, mask in selected for name in part.segment.strings("id").filter(pa.array(mask)).to_pylist()
-        ]
-        if not names:
-            self._check_fields(where)
-        return names
+
+        def answer() -> list[str]:
+            selected = self._selected(self._snapshot(), where, f"{_OWNER}.ids")
+            parts = (part.segment.strings("id").filter(pa.array(mask)).to_pylist() for part, mask in selected)
+            names = [name for part in parts for name in part]
+            if not names:
+                self._check_fields(where)
+            return names
+
+        return self._retried(answer)
 
     def exists(self) -> bool:
         """Return whether there is an index."""
