@@ -38,7 +38,7 @@ Bytes = npt.NDArray[np.uint8]
 Spans = Sequence[tuple[int, int]]
 
 
-class Source(Protocol):
+class Readable(Protocol):
     """An object that is read at positions; it stays readable when somebody deletes it.
 
     Attributes:
@@ -116,7 +116,9 @@ class BlockReader:
         KeyFileError: no key of the index opens it.
     """
 
-    def __init__(self, source: Source, name: str, keys: IndexKeys, again: Callable[[], Source] | None = None) -> None:
+    def __init__(
+        self, source: Readable, name: str, keys: IndexKeys, again: Callable[[], Readable] | None = None
+    ) -> None:
         self.name, self._keys, self._again = name, keys, again
         self._kept: dict[int, bytes] = {}
         self._closed = False
@@ -127,7 +129,7 @@ class BlockReader:
                 raise
             self._open(again())
 
-    def _open(self, source: Source) -> None:
+    def _open(self, source: Readable) -> None:
         try:
             front = source.spans([(0, min(_HEAD, source.size))])[0]
             size = int.from_bytes(front[len(MAGIC) : len(MAGIC) + 4], "little")

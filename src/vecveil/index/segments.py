@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from vecveil.errors import optional_import
 from vecveil.index.blob import padded_length, quantised
-from vecveil.index.blocks import BlockReader, BlockWriter, Source, not_opened
+from vecveil.index.blocks import BlockReader, BlockWriter, Readable, not_opened
 from vecveil.index.filters import field_sections
 from vecveil.index.index_keys import IndexKeys
 from vecveil.index.scan import encoded
@@ -118,7 +118,7 @@ class Segment:
     """
 
     def __init__(
-        self, source: Source, name: str, keys: IndexKeys, *, again: Callable[[], Source] | None = None
+        self, source: Readable, name: str, keys: IndexKeys, *, again: Callable[[], Readable] | None = None
     ) -> None:
         self.name, self._blocks = name, BlockReader(source, name, keys, again)
         try:
