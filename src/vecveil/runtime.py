@@ -108,6 +108,17 @@ def check_room(needed: int, *, owner: str) -> None:
         ) from None
 
 
+def free_memory() -> int:
+    """Return how many bytes of memory this process may still take, where the system says so; else 1 GiB."""
+    free = [1 << 30]
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/meminfo") as file:
+        free = [int(file.read().split("MemAvailable:")[1].split()[0]) << 10]
+    limit, used = "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"  # of a container
+    with contextlib.suppress(OSError, ValueError), open(limit) as most, open(used) as now:  # "max" is no limit
+        free.append(int(most.read()) - int(now.read()))
+    return max(0, min(free))
+
+
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """Run torch on one thread inside the block and restore the number of threads after it.

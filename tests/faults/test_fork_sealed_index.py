@@ -83,11 +83,10 @@ def test_a_child_searches_with_threads_of_its_own(index: SealedIndex, monkeypatc
         index.add(["text"] * len(part), ids=[f"{start + i}" for i in range(len(part))], vectors=part)
     index.compact()
     assert index.search(X[7]).ids[0] == "7"
-    (part, *_) = index._log.current().parts.values()
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with index._log._changing, index._log._loading, index._building, part.segment._lock, part.scan._making:
+        with index._log._changing, index._log._loading, index._building:
             held.set()
             release.wait()
 

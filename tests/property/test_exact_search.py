@@ -13,7 +13,7 @@ import pytest
 
 from vecveil.index import SealedIndex
 from vecveil.index.blob import quantised
-from vecveil.index.scan import Codes, VectorScan, nearest
+from vecveil.index.scan import Codes, VectorScan, encoded, nearest
 
 ROWS, N, QUERIES, TOP = 30_000, 48, 16, 10
 RECALL = 0.999
@@ -207,5 +207,5 @@ def test_rows_of_zeros_have_the_cosine_zero() -> None:
 
 
 def test_rows_that_their_codes_do_not_describe_are_ranked_exactly() -> None:
-    assert Codes(drawn("400 clusters", "float16")[1]).poor.size < ROWS / 100
-    assert not Codes(drawn("sparse", "float16")[1]).useful
+    assert Codes(**dict(encoded(drawn("400 clusters", "float16")[1]))).poor.size < ROWS / 100
+    assert not Codes(**dict(encoded(drawn("sparse", "float16")[1]))).useful

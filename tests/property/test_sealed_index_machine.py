@@ -76,6 +76,8 @@ class HookedStorage:
 class Processes(RuleBasedStateMachine):
     """Three processes on one folder: ``rows`` must be there; in ``unknown`` the last write was interrupted."""
 
+    VECTORS: ClassVar[tuple[Any, ...]] = ("auto", "disk", "memory", "disk")  # of each process
+
     @initialize()
     def start(self) -> None:
         self.folder = Path(tempfile.mkdtemp())
@@ -97,7 +99,8 @@ class Processes(RuleBasedStateMachine):
         return self.keys
 
     def opened(self, process: int) -> SealedIndex:
-        index = SealedIndex(self.place, self.key(process), max_staleness=0, **self.options())
+        vectors = self.VECTORS[process]
+        index = SealedIndex(self.place, self.key(process), max_staleness=0, vectors=vectors, **self.options())
         index._log.storage = HookedStorage(index._log.storage)  # type: ignore[assignment]
         return index
 
@@ -445,6 +448,7 @@ class WithProvider(Processes):
 class OnS3(Processes):
     """The same over S3's API; links, FIFOs and folders are no objects there."""
 
+    VECTORS: ClassVar[tuple[Any, ...]] = ("auto", "remote", "disk", "remote")
     s3: ClassVar[dict[str, Any]]
     places = itertools.count()
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from vecveil.errors import KeyFileError, SealingError, StoreError
 from vecveil.index.chain import INDEX_JSON, MOST_BYTES, Chain, commit_name, opened
+from vecveil.index.index_keys import RetiredKeyError
 from vecveil.index.log import RETAIN, SegmentLog, incomplete
 from vecveil.index.sealed_index import SealedIndex
-from vecveil.index.segments import RetiredKeyError
 from vecveil.index.storage import Storage
 from vecveil.runtime import progress
 
@@ -90,7 +90,7 @@ def _read(log: SegmentLog, head: Chain, show: bool | None) -> int:
     if (chain.digest, dict(chain.objects)) != (head.digest, dict(head.objects)):
         raise StoreError("The commits of the storage are not those that it showed before.", code="E-INDEX-CHAIN")
     for stored in progress(list(head.objects.values()), "Segments", show=show, unit="segment"):
-        log.check_pages(stored)
+        log.check_blocks(stored)
     return unread
 
 

@@ -38,7 +38,7 @@ from msgspec import Meta, Struct
 
 from vecveil.errors import KeyFileError, StoreError
 from vecveil.index.blob import padded_length
-from vecveil.index.segments import IndexKeys, RetiredKeyError
+from vecveil.index.index_keys import IndexKeys, RetiredKeyError
 
 INDEX_JSON = "index.json"
 Kind = Literal["append", "delete", "replace", "re-encode", "renew keys"]

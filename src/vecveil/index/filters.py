@@ -6,13 +6,14 @@ and ``$not`` join such mappings. Times, decimals and UUIDs are compared as the t
 
 from __future__ import annotations
 
+import functools
 import json
 import operator as operators
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,8 @@ with optional_import("A sealed index", "pyarrow", "index"):
 
 Mask = npt.NDArray[np.bool_]
 Where = Mapping[str, Any] | Any
+Key = tuple[str, str]  # field and kind
+Column = tuple[npt.NDArray[np.int32], Any]
 _ORDERS: dict[str, tuple[Any, Callable[..., Any]]] = {  # for texts, for numbers
     "gt": (pc.greater, operators.gt),
     "gte": (pc.greater_equal, operators.ge),
@@ -36,6 +39,7 @@ _ORDERS: dict[str, tuple[Any, Callable[..., Any]]] = {  # for texts, for numbers
 }
 _ABSENT = re.compile(r"No match for FieldRef\.Name\((.*)\) in ", re.DOTALL)
 _KINDS = ("text", "number", "truth")
+_TEXTS = pa.schema([("value", pa.string())])
 _WITHIN = {"contains": False, "icontains": True}  # operator: without regard to case
 _OPERATORS = ("eq", "ne", *_ORDERS, "in", "nin", "exists", *_WITHIN)
 _JOINS = ("$and", "$or", "$not")
@@ -85,39 +89,56 @@ def check_where(where: Where, owner: str, depth: int = 0) -> None:
                 )
 
 
+class _Sections(Protocol):
+    """What `MetadataTable` reads of a segment."""
+
+    def content(self, section: str) -> bytes: ...
+
+    def array(self, section: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]: ...
+
+
 class MetadataTable:
     """The metadata of a segment, in columns by field and type.
 
     A list in the metadata matches by each of its values. A field of an object within is named ``outer.inner``.
 
     Args:
-        rows: JSON texts, an iterable of Arrow arrays.
+        columns: by field and kind, a function that returns the rows with a value, and the values: an Arrow array for
+            texts, else a NumPy array; None for values that no condition compares with, such as objects.
+        lists: fields that contain lists.
         count: number of rows.
     """
 
-    def __init__(self, rows: Iterable[Any], count: int) -> None:
-        self._count = count
-        self._lists: set[str] = set()
-        places: dict[tuple[str, str], list[int]] = {}
-        values: dict[tuple[str, str], list[Any]] = {}
-        row = 0
-        for texts in rows:
-            for text in texts.to_pylist():
-                for name, value in metadata_fields(json.loads(text)) if text not in ("null", "{}") else ():
-                    if isinstance(value, list):
-                        self._lists.add(name)
-                    for item in value if isinstance(value, list) else [value]:
-                        key = name, _kind(item)
-                        places.setdefault(key, []).append(row)
-                        values.setdefault(key, []).append(item)
-                row += 1
-        # A value that no condition compares with, such as an object, only exists.
-        self._columns: dict[tuple[str, str], tuple[npt.NDArray[np.int32], Any]] = {
-            key: (np.array(at, np.int32), _array(key[1], values[key]) if key[1] in _KINDS else None)
-            for key, at in places.items()
-            if key[1] != "none"
-        }
+    def __init__(self, columns: Mapping[Key, Callable[[], Column]], lists: Iterable[str], count: int) -> None:
+        self._columns = {key: functools.cache(column) for key, column in columns.items()}
+        self._lists, self._count = set(lists), count
         self._whole: Any = None
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> MetadataTable:
+        """Return the table of JSON texts, one a row."""
+        columns, lists = _columns(texts)
+        return cls({key: functools.partial(columns.__getitem__, key) for key in columns}, lists, len(texts))
+
+    @classmethod
+    def read(cls, segment: _Sections, count: int) -> MetadataTable:
+        """Return the table of a segment; a column is read when a condition needs it."""
+
+        def column(i: int, kind: str, dtype: str) -> Column:
+            rows = segment.array(f"fields.{i}.rows", "<i4")
+            if kind not in _KINDS:
+                return rows, None
+            content = segment.content(f"fields.{i}.values")
+            if kind == "text":
+                return rows, pa.ipc.read_record_batch(pa.py_buffer(content), _TEXTS)["value"]
+            return rows, np.array(json.loads(content), object) if dtype == "object" else np.frombuffer(content, dtype)
+
+        fields = json.loads(segment.content("fields"))
+        columns = {
+            (name, kind): functools.partial(column, i, kind, dtype)
+            for i, (name, kind, dtype) in enumerate(fields["columns"])
+        }
+        return cls(columns, fields["lists"], count)
 
     def mask(self, where: Where) -> Mask:
         """Return which rows match. A comparison is true for values of one type only: 1 and "1" differ.
@@ -140,7 +161,7 @@ class MetadataTable:
 
     def fields(self, mask: Mask) -> set[str]:
         """Return the fields that have a value in a row of ``mask``."""
-        return {name for (name, _), (rows, _values) in self._columns.items() if mask[rows].any()}
+        return {name for (name, _), column in self._columns.items() if mask[column()[0]].any()}
 
     def _condition(self, name: str, operator: str, operand: Any) -> Mask:
         if operator == "exists":
@@ -151,7 +172,7 @@ class MetadataTable:
             return self._among(name, [operand] if operator == "eq" else operand)
         mask = np.zeros(self._count, np.bool_)
         if (key := (name, _kind(operand))) in self._columns:
-            rows, column = self._columns[key]
+            rows, column = self._columns[key]()
             if operator in _WITHIN:
                 matching = pc.match_substring(column, operand, ignore_case=_WITHIN[operator]).to_numpy(False)
             elif key[1] == "text":
@@ -172,7 +193,7 @@ class MetadataTable:
         for kind, some in by_kind.items():
             if kind not in _KINDS or (name, kind) not in self._columns:
                 continue
-            rows, column = self._columns[name, kind]
+            rows, column = self._columns[name, kind]()
             if kind == "text":
                 matching = pc.is_in(column, pa.array(some, pa.string())).to_numpy(False)
             elif column.dtype.kind == "O":  # by hash, which is equal for equal numbers of Python
@@ -185,16 +206,17 @@ class MetadataTable:
 
     def _exists(self, name: str) -> Mask:
         mask = np.zeros(self._count, np.bool_)
-        for (field, _), (rows, _values) in self._columns.items():
+        for (field, _), column in self._columns.items():
             if field == name:
-                mask[rows] = True
+                mask[column()[0]] = True
         return mask
 
     def _expression(self, where: Any) -> Mask:
         if self._whole is None:
             columns: dict[str, list[list[Any]]] = {}
-            for (name, kind), (rows, column) in self._columns.items():
+            for (name, kind), read in self._columns.items():
                 if kind in _KINDS:
+                    rows, column = read()
                     values = columns.setdefault(name, [[] for _ in range(self._count)])
                     for row, value in zip(rows.tolist(), column.tolist(), strict=True):
                         values[row].append(value)
@@ -224,6 +246,39 @@ class MetadataTable:
             return column(rows)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             return column([list(map(str, values)) for values in rows])
+
+
+def field_sections(texts: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the sections of a segment that `MetadataTable.read` reads, for the JSON texts of its rows."""
+    columns, lists = _columns(texts)
+    fields = [(name, kind, str(getattr(values, "dtype", ""))) for (name, kind), (_, values) in columns.items()]
+    yield "fields", json.dumps({"columns": fields, "lists": sorted(lists)}).encode()
+    for i, ((_, kind), (rows, values)) in enumerate(columns.items()):
+        yield f"fields.{i}.rows", rows
+        if kind == "text":
+            yield f"fields.{i}.values", pa.record_batch([values], schema=_TEXTS).serialize()
+        elif values is not None:
+            yield f"fields.{i}.values", json.dumps(values.tolist()).encode() if values.dtype == object else values
+
+
+def _columns(texts: Sequence[str]) -> tuple[dict[Key, Column], set[str]]:
+    """Return the columns of `MetadataTable`, and the fields that contain lists."""
+    lists: set[str] = set()
+    places: dict[Key, list[int]] = {}
+    values: dict[Key, list[Any]] = {}
+    for row, text in enumerate(texts):
+        for name, value in metadata_fields(json.loads(text)) if text not in ("null", "{}") else ():
+            if isinstance(value, list):
+                lists.add(name)
+            for item in value if isinstance(value, list) else [value]:
+                if (kind := _kind(item)) != "none":
+                    places.setdefault((name, kind), []).append(row)
+                    values.setdefault((name, kind), []).append(item)
+    columns = {
+        key: (np.array(at, np.int32), _array(key[1], values[key]) if key[1] in _KINDS else None)
+        for key, at in places.items()
+    }
+    return columns, lists
 
 
 def compared_fields(where: Where) -> set[str]:

@@ -14,14 +14,15 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 import pyarrow as pa
 
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, SealingError, StoreError
+from vecveil.index.blocks import closed
 from vecveil.index.chain import (
     INDEX_JSON,
     MOST_BYTES,
@@ -36,24 +37,12 @@ from vecveil.index.chain import (
     opened,
 )
 from vecveil.index.heads import Head, HeadMemory
+from vecveil.index.index_keys import DataKeys, IndexKeys, KeySource, RetiredKeyError
 from vecveil.index.keystore import KeyStore
-from vecveil.index.segments import (
-    DELETED,
-    LIVE,
-    NO_ROWS,
-    DataKeys,
-    IndexKeys,
-    KeySource,
-    RetiredKeyError,
-    Segment,
-    SegmentWriter,
-    Sizes,
-    closed,
-    schema,
-)
-from vecveil.index.state import NewVectors, Snapshot, check_texts_there, hashes_of, load
+from vecveil.index.segments import Segment, schema, write_segment
+from vecveil.index.state import LoadedSegment, NewVectors, Snapshot, check_texts_there, load
 from vecveil.index.storage import Storage
-from vecveil.runtime import progress
+from vecveil.runtime import free_memory, progress
 from vecveil.texts.encoders.text_encoder import TextEncoder
 from vecveil.validation import check_positive
 
@@ -61,13 +50,17 @@ RETAIN = 86_400.0  # seconds that a replaced object stays, for backups and reade
 _OWNER = "SealedIndex"
 _NUMBER = re.compile(r"commits/([0-9]{10})")
 SEGMENT = re.compile(r"segments/[0-9a-f]{32}")
+_MOST_FETCHED = 2**28  # bytes of a remote index that "auto" copies whole
 _MOST_APPENDS = 64  # small appends before `append` compacts
 _SEGMENT_ROWS, _SEGMENT_BYTES = 2**18, 2**28
-_PART_BYTES = 2**30  # of a column of texts in an append; Arrow counts them in 32 bits
 _MOST_VOIDS = 4096  # names that one commit declares void
 _ROUNDS = 100  # of a rewrite, while others write
+_ROWS_AT_ONCE = 8192  # that a rewrite reads
 _CHUNK = 2048  # texts that are encoded between two objects of a re-encoding
 _PATIENCE = 10.0  # seconds for which other threads answer from the earlier state while one loads a newer one
+
+
+Vectors = Literal["auto", "memory", "disk", "remote"]
 
 
 class StorageOptions(TypedDict, total=False):
@@ -78,6 +71,7 @@ class StorageOptions(TypedDict, total=False):
     cache: str | os.PathLike[str] | None
     storage_options: Mapping[str, Any] | None
     exclusive: bool
+    vectors: Vectors
 
 
 class SegmentLog:
@@ -102,6 +96,7 @@ class SegmentLog:
         cache: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         exclusive: bool = False,
+        vectors: Vectors = "auto",
     ) -> None:
         self.location, self.storage, self.encoder = location, Storage(location, storage_options, cache), encoder
         self._source, self._precision = source, precision
@@ -113,7 +108,15 @@ class SegmentLog:
         self._mark: Mark  # set with `keys`
         self._epoch: int | None = None  # of the vectors that this process has worked with
         self._conditional = True if exclusive else None  # None before the storage was probed
-        self._vectors = True  # whether segments are loaded with their vectors
+        if vectors not in get_args(Vectors):
+            raise InvalidInputError(
+                f"{_OWNER}: `vectors` is one of {', '.join(get_args(Vectors))}.", code="E-INPUT-NAME", param="vectors"
+            )
+        if vectors == "remote" and self.storage.local:
+            raise InvalidInputError(
+                f"{_OWNER}: vectors='remote' is for an index behind a URL; a folder has 'disk'.", param="vectors"
+            )
+        self._vectors: Vectors = vectors
         self._checked = -math.inf  # time of the last look at the storage
         self._closed = False
         self._make_locks()
@@ -134,9 +137,6 @@ class SegmentLog:
     def after_fork(self) -> None:
         """Replace the locks: a thread of the parent process may have held them."""
         self._make_locks()
-        for part in self.snapshot.parts.values() if self.snapshot else ():
-            part.segment.unlock()
-            part.scan.unlock()
 
     def check_open(self) -> None:
         """Raise `StoreError` if `close` was called."""
@@ -381,10 +381,7 @@ class SegmentLog:
                 added = {name: stored for name, stored in chain.objects.items() if name not in before.parts}
                 _allow_files(len(chain.objects) + len(added))
                 try:
-                    new = {
-                        name: load(self._segment(stored), stored.version, vectors=self._vectors)
-                        for name, stored in added.items()
-                    }
+                    new = self._load(list(added.values()), before)
                     break
                 except (FileNotFoundError, SealingError, RetiredKeyError) as error:
                     if self.content(chain.number + 1) is None:  # otherwise the object may have been replaced meanwhile
@@ -400,21 +397,41 @@ class SegmentLog:
                 self.storage.forget_copy(name)
             return self.snapshot
 
-    def _segment(self, stored: StoredObject) -> Segment:
+    def _load(self, objects: Sequence[StoredObject], before: Snapshot) -> dict[str, LoadedSegment]:
+        """Open objects and load their rows; the snapshot ``before`` stays in memory."""
+        sizes = {each.name: each.bytes for each in objects}
+        if self._vectors == "auto" and not self.storage.local and not self.storage.copies():
+            far = sum(sizes.values()) > _MOST_FETCHED
+        else:
+            far = self._vectors == "remote"
+        free = free_memory() // 2 if self._vectors == "auto" else sum(sizes.values())
+
+        def loaded(stored: StoredObject) -> LoadedSegment:
+            nonlocal free
+            free -= stored.bytes
+            in_memory = not far and free >= 0 and self._vectors in ("auto", "memory")
+            return load(self._segment(stored, far=far), stored.version, in_memory=in_memory)
+
+        if far:
+            with ThreadPoolExecutor(8) as pool:
+                return dict(zip(sizes, pool.map(loaded, objects), strict=True))
+        return {stored.name: loaded(stored) for stored in objects}
+
+    def _segment(self, stored: StoredObject, *, far: bool = False) -> Segment:
         """Open a segment and compare its record with the chain."""
         keys, chain = self.existing(), self.chain or self.advance()
-        again = None if self.storage.local else lambda: self.storage.open(stored, fresh=True)
-        segment = Segment(self.storage.open(stored), stored.name, keys, again=again)
-        record = segment.record
-        layout = record["uuid"], record["rows"], record["dimension"], record["precision"]
-        if layout != (str(keys.uuid), stored.rows, chain.dimension, chain.precision):
+        again = None if self.storage.local or far else lambda: self.storage.open(stored, fresh=True)
+        source = self.storage.open_remote(stored) if far else self.storage.open(stored)
+        segment = Segment(source, stored.name, keys, again=again)
+        layout = segment.rows, segment.dimension, segment.precision
+        if layout != (stored.rows, chain.dimension, chain.precision):
             segment.close()
             raise SealingError(f"{stored.name} is not what the chain says of it.", code="E-SEAL-OPEN")
         return segment
 
     def current_rows(self) -> dict[str, bytes]:
         """Return the names of all segments, each with its current rows as packed bits; load no vector for it."""
-        self._vectors = False
+        self._vectors = "disk" if self.storage.local or self._vectors != "remote" else "remote"
         return {name: np.packbits(mask).tobytes() for name, mask in self.refresh().alive.items()}
 
     def hold(self, segments: Mapping[str, bytes]) -> None:
@@ -426,7 +443,7 @@ class SegmentLog:
         chain = self.advance()
         objects = chain.objects
         try:
-            parts = {name: load(self._segment(objects[name]), objects[name].version) for name in segments}
+            parts = self._load([objects[name] for name in segments], Snapshot({}, {}, {}))
         except (KeyError, FileNotFoundError, RetiredKeyError):
             raise StoreError(
                 f"A commit replaced segments of {self.location} since the search began. Start the search again.",
@@ -478,9 +495,9 @@ class SegmentLog:
                 try:
                     if under != (chain.key_id, layout) or any(each.name in chain.voided for each in objects):
                         self.storage.delete(each.name for each in objects)
-                        under, mark = (chain.key_id, layout), DELETED if deleted else LIVE
-                        tables = _parts(_marked(columns(*layout), mark), _PART_BYTES)
-                        objects = [self._write([table], layout, chain.key_id) for table in tables]
+                        under = chain.key_id, layout
+                        tables = _parts(_marked(columns(*layout), deleted=deleted))
+                        objects = [self._write(table, layout, chain.key_id) for table in tables]
                     content = chain.commit(
                         "delete" if deleted else "append",
                         keys,
@@ -505,33 +522,12 @@ class SegmentLog:
                 with contextlib.suppress(StoreError):  # the rows are durable in any case
                     self.rewrite(self._small, once=True)
 
-    def _write(
-        self,
-        tables: Iterable[Any],
-        layout: tuple[int, str],
-        key_id: str,
-        *,
-        as_of: int | None = None,
-        expected: Sizes | None = None,
-    ) -> StoredObject:
-        """Write a new object with these tables."""
-        keys, name = self.existing(), f"segments/{secrets.token_hex(16)}"
-        record = {"uuid": str(keys.uuid)}
+    def _write(self, rows: Any, layout: tuple[int, str], key_id: str, *, as_of: int | None = None) -> StoredObject:
+        """Write a new object with the rows of an Arrow table."""
+        name, (n, precision) = f"segments/{secrets.token_hex(16)}", layout
         with self.storage.creating(name) as file:
-            writer = SegmentWriter(
-                file, name, keys, key_id=key_id, n=layout[0], precision=layout[1], record=record, expected=expected
-            )
-            try:
-                for table in tables:
-                    writer.add(table)
-            except BaseException:
-                writer.abandon()
-                raise
-            writer.close()
-            size = file.tell()
-            file.seek(0)
-            digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
-        return StoredObject(name, digest, size, writer.rows, as_of)
+            digest, size = write_segment(file, name, self.existing(), key_id, rows, n=n, precision=precision)
+        return StoredObject(name, digest, size, len(rows), as_of)
 
     def rewrite(
         self,
@@ -658,9 +654,8 @@ class SegmentLog:
     def forget(self, ids: Sequence[str]) -> None:
         """See `SealedIndex.forget`."""
         listed = pa.array(ids, pa.string())
-        hashes = hashes_of(listed)
         self.rewrite(
-            lambda s: {name for name, part in s.parts.items() if len(part.locate(listed, hashes)[0])},
+            lambda s: {name for name, part in s.parts.items() if len(part.holding(listed)[0])},
             whole=True,
             clear=True,
             retain=0,
@@ -713,8 +708,7 @@ class SegmentLog:
         """Encode the texts of all rows; write each chunk of vectors to an object outside of the chain."""
         lacking, written = 0, []
         for part, mask in snapshot.live():
-            has_text = [table["has_text"].to_numpy() for table in part.segment.columns(["has_text"])]
-            lacking += int(np.count_nonzero(mask & ~np.concatenate([np.zeros(0, np.bool_), *has_text])))
+            lacking += int(np.count_nonzero(mask & (part.segment.array("has_text", np.uint8) == 0)))
         check_texts_there(lacking)
         total = -(-snapshot.count() // _CHUNK)
         for texts in progress(_texts(snapshot), "Encoding", total=total, show=show, unit="chunk"):
@@ -726,7 +720,7 @@ class SegmentLog:
                     "metadata": pa.array([""] * rows),
                 }
                 layout = vectors.encoder.dimension, self.precision
-                written.append(self._write([_marked(columns, LIVE)], layout, chain.key_id).name)
+                written.append(self._write(_marked(columns), layout, chain.key_id).name)
         return written
 
     def _load_vectors(self, vectors: NewVectors) -> list[str]:
@@ -737,12 +731,10 @@ class SegmentLog:
             with contextlib.suppress(FileNotFoundError, StoreError, SealingError, KeyFileError):
                 segment = Segment(self.storage.open_unknown(name), name, keys)
                 columns = ["id", "text", "vector", *(["scale"] if self.precision == "int8" else [])]
-                if segment.record["precision"] == self.precision:
-                    for table in segment.columns(columns):
-                        if set(table["text"].to_pylist()) == {tag}:
-                            vectors.learn(table)
-                            names.append(name)
-                segment.close()
+                with contextlib.closing(segment):
+                    if segment.precision == self.precision and set(segment.strings("text").to_pylist()) == {tag}:
+                        vectors.learn(segment.table(columns))
+                        names.append(name)
         return names
 
     def _merge(
@@ -756,41 +748,36 @@ class SegmentLog:
         vectors: NewVectors | None,
     ) -> list[StoredObject]:
         """Write the current rows of the chosen segments into new ones, read them back, and return them."""
-        limit = max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // (2 * layout[0])))
-        counts = {name: int(np.count_nonzero(snapshot.current[name])) for name in chosen}
-        left = sum((snapshot.parts[name].segment.sizes().part(count) for name, count in counts.items()), NO_ROWS)
-        source = self._surviving(snapshot, chosen, forgotten, vectors)
         outputs: list[StoredObject] = []
-        rest = next(source, None)
+        waiting: list[Any] = []
 
-        def tables() -> Iterator[Any]:
-            nonlocal rest
-            free = limit
-            while rest is not None and free:
-                table = rest.slice(0, free)
-                free -= len(table)
-                rest = rest.slice(len(table)) if len(rest) > len(table) else next(source, None)
-                yield table
+        def write() -> None:
+            if waiting:
+                outputs.append(self._write(pa.concat_tables(waiting), layout, key_id, as_of=number))
+                waiting.clear()
 
-        while rest is not None:
-            expected = left.part(min(limit, left.rows))
-            left = left.part(left.rows - expected.rows)
-            outputs.append(self._write(tables(), layout, key_id, as_of=number, expected=expected))
+        rows = size = 0
+        for table in self._surviving(snapshot, chosen, forgotten, vectors):
+            if waiting and (rows + len(table) > _SEGMENT_ROWS or size + table.nbytes > _SEGMENT_BYTES):
+                write()
+                rows = size = 0
+            waiting.append(table)
+            rows, size = rows + len(table), size + table.nbytes
+        write()
         for stored in outputs:
-            self.check_pages(stored)
+            self.check_blocks(stored)
         return outputs
 
-    def check_pages(self, stored: StoredObject) -> None:
-        """Read every page of an object from the storage.
+    def check_blocks(self, stored: StoredObject) -> None:
+        """Read every block of an object from the storage.
 
         Raises:
             FileNotFoundError: there is no such object.
-            SealingError: the object or a page of it is damaged.
+            SealingError: the object or a block of it is damaged.
         """
         file = self.storage.open(stored, fresh=True)
         with contextlib.closing(Segment(file, stored.name, self.existing())) as segment:
-            for _ in segment.columns(segment.names):
-                pass
+            segment.check()
 
     def _surviving(
         self, snapshot: Snapshot, chosen: set[str], forgotten: Any, vectors: NewVectors | None
@@ -801,18 +788,16 @@ class SegmentLog:
             part, keep = snapshot.parts[name], snapshot.alive[name].copy()
             deletions = np.flatnonzero(snapshot.current[name] & part.deleted)
             if len(deletions):
-                gone = part.ids.take(pa.array(deletions))
+                gone = part.segment.strings("id", deletions)
                 for other in others:
-                    keep[deletions[np.unique(other.locate(gone, hashes_of(gone))[0])]] = True
+                    keep[deletions[np.unique(other.holding(gone)[0])]] = True
             if forgotten is not None:
-                keep[part.locate(forgotten, hashes_of(forgotten))[1]] = False
-            start = 0
-            for table in part.segment.columns(part.segment.names):
-                end = start + len(table)
-                if keep[start:end].any():
-                    rows = table.filter(pa.array(keep[start:end]))
+                keep[part.holding(forgotten)[1]] = False
+            for start in range(0, len(part), _ROWS_AT_ONCE):
+                chunk = slice(start, start + _ROWS_AT_ONCE)
+                if keep[chunk].any():
+                    rows = part.segment.table(rows=chunk).filter(pa.array(keep[chunk]))
                     yield rows if vectors is None else vectors.replaced(rows)
-                start = end
 
 
 def _allow_files(count: int) -> None:
@@ -858,29 +843,28 @@ def _texts(snapshot: Snapshot) -> Iterator[list[str]]:
     """Yield the texts of all rows in chunks."""
     texts: list[str] = []
     for part, mask in snapshot.live():
-        start = 0
-        for table in part.segment.columns(["text"]):
-            texts += table.filter(pa.array(mask[start : start + len(table)]))["text"].to_pylist()
-            start += len(table)
+        for start in range(0, len(part), _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            texts += part.segment.strings("text", chunk).filter(pa.array(mask[chunk])).to_pylist()
             while len(texts) >= _CHUNK:
                 yield texts[:_CHUNK]
                 texts = texts[_CHUNK:]
     yield texts
 
 
-def _marked(columns: Mapping[str, Any], deleted: int) -> Any:
+def _marked(columns: Mapping[str, Any], *, deleted: bool = False) -> Any:
     """Return the table of new rows."""
     width, precision = columns["vector"].type.byte_width, "int8" if "scale" in columns else "float16"
     layout = schema(width if precision == "int8" else width // 2, precision)
-    marks = {"deleted": pa.array(np.full(len(columns["id"]), deleted, np.int8))}
+    marks = {"deleted": pa.array(np.full(len(columns["id"]), deleted))}
     return pa.table([{**columns, **marks}[field.name] for field in layout], schema=layout)
 
 
-def _parts(table: Any, most: int) -> Iterator[Any]:
-    """Yield slices of a table whose columns of texts have at most ``most`` bytes."""
-    if len(table) > 1 and max(Sizes.of(table).bytes.values()) > most:
+def _parts(table: Any) -> Iterator[Any]:
+    """Yield slices of a table that are no larger than a segment should be."""
+    if len(table) > 1 and (len(table) > _SEGMENT_ROWS or table.nbytes > _SEGMENT_BYTES):
         half = len(table) // 2
-        yield from _parts(table.slice(0, half), most)
-        yield from _parts(table.slice(half), most)
+        yield from _parts(table.slice(0, half))
+        yield from _parts(table.slice(half))
     else:
         yield table

@@ -1,4 +1,4 @@
-"""Rank rows in memory: vectors by exact cosines, texts by BM25 for hybrid search.
+"""Rank rows by exact cosines, from codes in memory and vectors in memory, on disk or behind a network.
 
 2-bit codes of the rows' directions propose rows, and the cosines of the stored vectors rank them. Each dimension is
 quantised at the quartiles of the rows; two dimensions make one of 16 codes, which FAISS scans in registers (fast scan,
@@ -6,31 +6,23 @@ André et al., VLDB 2015) at n/4 bytes a row. The codes propose more and more ro
 the last rank: until the approximate cosine of the last row proposed, plus 4.5 standard deviations of the codes' error,
 is below the last rank's cosine. Where the codes tell nothing about the order, fewer than ten of a million rows exceed
 that bound. If too many rows would be proposed, all are ranked. Scores of different kinds are never compared.
-
-Word counts are kept a segment; document frequencies are added up over all segments at each search, so that a new
-segment needs no rebuilding of the others. Scores as in Lucene: Robertson and Zaragoza, "The Probabilistic Relevance
-Framework", 2009.
 """
 
 from __future__ import annotations
 
-import re
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import optional_import
-from vecveil.texts.folding import UNSPACED, canonical
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
-_EXACT = 20_000  # selected rows of a segment: fewer are ranked exactly, without the codes
+EXACT = 20_000  # selected rows of a segment: fewer are ranked exactly, without the codes
 _FEWEST = 32  # rows of a segment to rank exactly: from them follows how far the codes err
 _RANK = 10  # least rank whose cosine the other rows must not reach
 _DEVIATIONS = 4.5
@@ -39,39 +31,46 @@ _SHARE = 8  # an exact scan of the segment is faster than the codes once these p
 _SAMPLE = 4000  # rows from which the quartiles are estimated
 _RESIDUALS = 128  # of these, rows from which the error of the codes is estimated
 _BLOCK = 1024
-_K1, _B = 1.2, 0.75  # of BM25
-_MOST = 2**16 - 1  # counts of a word in a text; the score hardly grows beyond
-# A word, or one sign of a script that does not set spaces between words.
-_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
+
+
+class Stored(Protocol):
+    """Stored vectors (N, n), float16 or int8: an array, or rows that are read when they are asked for."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __getitem__(self, rows: Any, /) -> npt.NDArray[Any]: ...
 
 
 class VectorScan:
-    """The vectors of one segment, as stored.
+    """The vectors of one segment.
 
     Args:
         stored: (N, n), float16 or int8.
         scale: (N,) float32 that int8 values are multiplied by, or None.
+        codes: returns the codes; called by the first search: a process that only writes or compacts needs none.
+        exact: of at most so many selected rows all are ranked, without the codes.
     """
 
-    def __init__(self, stored: npt.NDArray[Any], scale: npt.NDArray[np.float32] | None) -> None:
-        self._stored, self._scale = stored, scale
+    def __init__(
+        self,
+        stored: Stored,
+        scale: npt.NDArray[np.float32] | None,
+        codes: Callable[[], Codes] | None = None,
+        exact: int = EXACT,
+    ) -> None:
+        self._stored, self._scale, self.exact = stored, scale, exact
+        self._codes = codes or (lambda: Codes(**dict(encoded(stored))))
         self._made: Codes | None = None
-        self.unlock()
-
-    def unlock(self) -> None:
-        """Make the lock anew, in a forked process: another thread may have held it at the fork."""
-        self._making = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._stored)
+        return self._stored.shape[0]
 
     @property
     def codes(self) -> Codes:
-        """The codes, made by the first search: a process that only writes or compacts needs none."""
+        """The codes."""
         if self._made is None:
-            with self._making:
-                if self._made is None:
-                    self._made = Codes(self._stored)
+            self._made = self._codes()
         return self._made
 
     def cosines(self, query: npt.NDArray[np.float32], rows: Rows) -> Scores:
@@ -79,7 +78,7 @@ class VectorScan:
         scores = np.empty(len(rows), np.float32)
         for start in range(0, len(rows), _BLOCK):
             # One scale a row does not change a cosine.
-            X = _widened(self._stored[rows[start : start + _BLOCK]])
+            X = _widened(self._stored[_as_slice(rows[start : start + _BLOCK])])
             norms = np.sqrt(np.einsum("ij,ij->i", X, X))
             scores[start : start + _BLOCK] = np.divide(X @ query, norms, out=np.zeros_like(norms), where=norms > 0)
         return scores
@@ -94,47 +93,29 @@ class Codes:
     """The 2-bit codes of the rows' directions, so that scores approximate cosines whatever the lengths.
 
     Args:
-        stored: (N, n), float16 or int8.
+        packed: codes (N, n/4, rounded up), four dimensions a byte.
+        levels: what each code of a dimension stands for (4, n).
+        residuals: of some rows, what their codes leave out (m, n).
+        poor: rows that their codes describe badly, as in sparse or heavy-tailed data; to be ranked exactly.
 
     Attributes:
-        poor: rows that their codes describe badly, as in sparse or heavy-tailed data; to be ranked exactly.
         useful: False if too many rows are poor; then `best` must not be called.
     """
 
-    def __init__(self, stored: npt.NDArray[Any]) -> None:
-        with optional_import("A sealed index of many rows", "faiss", "index"):
-            import faiss
-
-        N, n = stored.shape
-        width = -(-n // 4) * 4  # four dimensions a byte
-        sample = _unit(stored[np.linspace(0, N - 1, min(N, _SAMPLE)).astype(np.int64)])
-        edges = np.quantile(sample, [0.25, 0.5, 0.75], axis=0).astype(np.float32)
-        levels = np.zeros((4, width), np.float32)
-        quarters = (sample > edges[0]).astype(np.uint8) + (sample > edges[1]) + (sample > edges[2])
-        for level in range(4):
-            inside = quarters == level
-            levels[level, :n] = (sample * inside).sum(axis=0) / np.maximum(inside.sum(axis=0), 1)
-        index = faiss.IndexPQ(width, width // 2, 4, faiss.METRIC_INNER_PRODUCT)
-        # Code c of a pair of dimensions stands for level c % 4 of the first and c // 4 of the second.
-        centroids = np.empty((width // 2, 16, 2), np.float32)
-        pairs = np.arange(16)
-        centroids[:, :, 0] = levels[pairs % 4, 0::2].T
-        centroids[:, :, 1] = levels[pairs // 4, 1::2].T
-        quantizer: Any = index.pq  # FAISS's annotations are of the C++ methods
-        faiss.copy_array_to_vector(centroids.ravel(), quantizer.centroids)
-        index.is_trained = True
-        some = sample[:: max(len(sample) // _RESIDUALS, 1)]
-        self._residuals = some - quantizer.decode(_packed(some, edges, width))[:, :n]
-        errors = np.empty(N, np.float32)
-        for start in range(0, N, _BLOCK):
-            X = _unit(stored[start : start + _BLOCK])
-            packed = _packed(X, edges, width)
+    def __init__(
+        self,
+        packed: npt.NDArray[np.uint8],
+        levels: npt.NDArray[np.float32],
+        residuals: npt.NDArray[Any],
+        poor: npt.NDArray[np.int32],
+    ) -> None:
+        self.poor, self._residuals = poor, residuals.astype(np.float32)
+        self.useful = len(poor) <= len(packed) // _SHARE
+        self._index: Any = None
+        if self.useful:
+            index = _quantizer(levels)
             index.add_sa_codes(packed)
-            X -= quantizer.decode(packed)[:, :n]
-            errors[start : start + _BLOCK] = np.einsum("ij,ij->i", X, X)
-        self.poor = np.flatnonzero(errors > _POOR)
-        self.useful = len(self.poor) <= N // _SHARE
-        self._index: Any = faiss.IndexPQFastScan(index) if self.useful else None  # type: ignore[arg-type]
+            self._index = _faiss().IndexPQFastScan(index)
 
     def best(self, query: npt.NDArray[np.float32], count: int) -> tuple[Rows, Scores]:
         """Return the ``count`` best rows for ``query`` (n,), or fewer, and their approximate cosines, best first."""
@@ -146,6 +127,52 @@ class Codes:
     def deviation(self, query: npt.NDArray[np.float32]) -> float:
         """Return the standard deviation of cosine and approximate cosine over all rows."""
         return float((self._residuals @ query).std())
+
+
+def encoded(stored: Stored) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """Yield the arguments of `Codes` for vectors (N, n), float16 or int8."""
+    N, n = stored.shape
+    width = -(-n // 4) * 4  # four dimensions a byte
+    sample = _unit(stored[np.linspace(0, N - 1, min(N, _SAMPLE)).astype(np.int64)])
+    edges = np.quantile(sample, [0.25, 0.5, 0.75], axis=0).astype(np.float32)
+    levels = np.zeros((4, width), np.float32)
+    quarters = (sample > edges[0]).astype(np.uint8) + (sample > edges[1]) + (sample > edges[2])
+    for level in range(4):
+        inside = quarters == level
+        levels[level, :n] = (sample * inside).sum(axis=0) / np.maximum(inside.sum(axis=0), 1)
+    index = _quantizer(levels)  # frees its quantizer when it is collected
+    quantizer = index.pq
+    some = sample[:: max(len(sample) // _RESIDUALS, 1)]
+    packed, errors = np.empty((N, width // 4), np.uint8), np.empty(N, np.float32)
+    for start in range(0, N, _BLOCK):
+        X = _unit(stored[start : start + _BLOCK])
+        packed[start : start + len(X)] = codes = _packed(X, edges, width)
+        X -= quantizer.decode(codes)[:, :n]
+        errors[start : start + len(X)] = np.einsum("ij,ij->i", X, X)
+    yield "packed", packed
+    yield "levels", levels
+    yield "residuals", (some - quantizer.decode(_packed(some, edges, width))[:, :n]).astype(np.float16)
+    yield "poor", np.flatnonzero(errors > _POOR).astype(np.int32)
+
+
+def _quantizer(levels: npt.NDArray[np.float32]) -> Any:
+    """Return an empty index of FAISS with these levels (4, width)."""
+    faiss, width = _faiss(), levels.shape[1]
+    index = faiss.IndexPQ(width, width // 2, 4, faiss.METRIC_INNER_PRODUCT)
+    # Code c of a pair of dimensions stands for level c % 4 of the first and c // 4 of the second.
+    centroids = np.empty((width // 2, 16, 2), np.float32)
+    pairs = np.arange(16)
+    centroids[:, :, 0] = levels[pairs % 4, 0::2].T
+    centroids[:, :, 1] = levels[pairs // 4, 1::2].T
+    faiss.copy_array_to_vector(centroids.ravel(), index.pq.centroids)
+    index.is_trained = True
+    return index
+
+
+def _faiss() -> Any:
+    with optional_import("A sealed index of many rows", "faiss", "index"):
+        import faiss
+    return faiss
 
 
 class _Search:
@@ -167,7 +194,7 @@ class _Search:
 
     def more(self) -> None:
         """Rank four times as many rows as before; all rows if that is faster."""
-        if self._selected <= _EXACT or not self._scan.codes.useful or not self._propose():
+        if self._selected <= self._scan.exact or not self._scan.codes.useful or not self._propose():
             self.rows = np.flatnonzero(self._mask)
             self.exact, self.bound = self._scan.cosines(self._query, self.rows), -np.inf
             return
@@ -203,6 +230,8 @@ def nearest(
     top: int,
     candidates: int,
     each: Callable[[Callable[[_Search], None], Sequence[_Search]], Iterable[None]] = map,
+    *,
+    exact_to: int | None = None,
 ) -> tuple[Rows, Rows, Scores]:
     """Return part, row and cosine of the ``top`` rows with the largest cosines, best first.
 
@@ -211,6 +240,7 @@ def nearest(
         parts: segments, with the mask of the rows that count.
         candidates: rows to rank exactly at least.
         each: maps a function over segments, as `map` or in threads.
+        exact_to: last rank before which no row may be missing; None for ``top``.
     """
     selected = [int(np.count_nonzero(mask)) for _, mask in parts]
     total = max(sum(selected), 1)
@@ -218,7 +248,7 @@ def nearest(
         _Search(query, scan, mask, size, max(_FEWEST, candidates * size // total), candidates)
         for (scan, mask), size in zip(parts, selected, strict=True)
     ]
-    exact, least, rank = np.empty(0, np.float32), -np.inf, max(top, _RANK)
+    exact, least, rank = np.empty(0, np.float32), -np.inf, max(exact_to or top, _RANK)
     while unfinished := [search for search in searches if search.bound >= least and search.bound > -np.inf]:
         list(each(_Search.more, unfinished))
         exact = np.concatenate([search.exact for search in searches])
@@ -229,6 +259,12 @@ def nearest(
     owners = np.repeat(np.arange(len(parts)), [len(search.rows) for search in searches])
     rows = np.concatenate([np.empty(0, np.int64), *(search.rows for search in searches)])
     return owners[best], rows[best], exact[best]
+
+
+def _as_slice(rows: Rows) -> Rows | slice:
+    """Return rows that follow each other as a slice, which is read faster."""
+    follow = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all())
+    return slice(int(rows[0]), int(rows[-1]) + 1) if follow else rows
 
 
 def _widened(stored: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -260,44 +296,3 @@ def _packed(X: npt.NDArray[np.float32], edges: npt.NDArray[np.float32], width: i
     words = quarters.view("<u4")
     packed: npt.NDArray[np.uint8] = (words | (words >> 6) | (words >> 12) | (words >> 18)).astype(np.uint8)
     return packed
-
-
-def words_of(text: str) -> list[str]:
-    """Return the words of a text, in their canonical spelling."""
-    return _WORD.findall(canonical(text))
-
-
-class WordCounts:
-    """The words of one segment's texts: rows and counts by word, and the length of each text."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        rows: dict[str, list[int]] = {}
-        counts: dict[str, list[int]] = {}
-        lengths = []
-        for row, text in enumerate(texts):
-            words = words_of(text)
-            lengths.append(len(words))
-            for word, count in Counter(words).items():
-                rows.setdefault(word, []).append(row)
-                counts.setdefault(word, []).append(count)
-        self.lengths = np.array(lengths, np.float32)
-        self.postings = {
-            word: (np.array(listed, np.int32), np.minimum(counts[word], _MOST).astype(np.uint16))
-            for word, listed in rows.items()
-        }
-
-
-def scores(query: str, segments: Sequence[tuple[WordCounts, npt.NDArray[np.bool_]]]) -> list[npt.NDArray[np.float32]]:
-    """Return the BM25 score of each row of each segment; the masks say which rows count as documents."""
-    documents = sum(int(np.count_nonzero(mask)) for _, mask in segments)
-    total = sum(float(counts.lengths[mask].sum()) for counts, mask in segments)
-    average = total / max(documents, 1) or 1.0
-    result = [np.zeros(len(mask), np.float32) for _, mask in segments]
-    for word in dict.fromkeys(words_of(query)):
-        found = [(i, *counts.postings[word]) for i, (counts, _) in enumerate(segments) if word in counts.postings]
-        frequency = sum(int(np.count_nonzero(segments[i][1][rows])) for i, rows, _ in found)
-        weight = np.log1p((documents - frequency + 0.5) / (frequency + 0.5))
-        for i, rows, count in found:
-            norm = _K1 * (1 - _B + _B * segments[i][0].lengths[rows] / average)
-            result[i][rows] += weight * count * (_K1 + 1) / (count + norm)
-    return result

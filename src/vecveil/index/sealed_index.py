@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
@@ -19,12 +19,14 @@ import pyarrow as pa
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wrong_type
 from vecveil.index.blob import check_range, metadata_json
 from vecveil.index.filters import MetadataTable, Where, check_where, compared_fields
-from vecveil.index.log import RETAIN, SegmentLog, StorageOptions
-from vecveil.index.scan import WordCounts, nearest, scores
+from vecveil.index.index_keys import KeySource
+from vecveil.index.log import RETAIN, SegmentLog, StorageOptions, incomplete
+from vecveil.index.scan import nearest
 from vecveil.index.sealer import Ranking, Unsealed
 from vecveil.index.searchable import check_fields
-from vecveil.index.segments import PRECISIONS, KeySource, encode_vectors
+from vecveil.index.segments import PRECISIONS, encode_vectors
 from vecveil.index.state import LoadedSegment, Snapshot
+from vecveil.index.words import Words, scores
 from vecveil.texts.encoders import Encoder, load_encoder
 from vecveil.texts.encoders.text_encoder import TextEncoder, as_text_encoder
 from vecveil.types import Embeddings
@@ -38,6 +40,7 @@ from vecveil.validation import (
     check_unmasked,
 )
 
+Answer = TypeVar("Answer")
 Mode = Literal["vectors", "hybrid"]
 Selection = tuple[LoadedSegment, npt.NDArray[np.bool_]]
 Hit = tuple[float, LoadedSegment, int]
@@ -71,6 +74,10 @@ class SealedIndex:
         cache: folder for encrypted copies of remote segments.
         storage_options: options of the fsspec file system.
         exclusive: True if no other process writes. Needed where the storage cannot create an object conditionally.
+        vectors: where the vectors are that a search ranks: in ``memory``; on ``disk``, read from the encrypted objects,
+            which of a remote index are copied; or ``remote``, fetched from the storage by parts, which shows it which
+            rows a query ranks. ``auto`` takes memory while half of it is free, then disk, and ``remote`` for a remote
+            index of more than 256 MiB of which nothing has been copied.
 
     Guarantee:
         The storage contains ciphertext (AES-256-GCM). Its operator, and whoever steals it, learns the number of
@@ -84,7 +91,7 @@ class SealedIndex:
         The memory of this process, and whoever has the key.
 
     Cost:
-        Memory a row: the vector at its precision, n/4 bytes of codes, and about 30 bytes with the id.
+        Memory a row: n/4 bytes of codes, 16 bytes, and with ``vectors="memory"`` the vector at its precision.
     """
 
     filter_fields: tuple[str, ...] | None = None  # `where` compares every field
@@ -118,7 +125,7 @@ class SealedIndex:
         _opened.add(self)
         # Of the segments that are loaded; dropped with them. Many threads may need one at once, and one builds it.
         self._tables: WeakKeyDictionary[LoadedSegment, MetadataTable] = WeakKeyDictionary()
-        self._words: WeakKeyDictionary[LoadedSegment, WordCounts] = WeakKeyDictionary()
+        self._words: WeakKeyDictionary[LoadedSegment, Words] = WeakKeyDictionary()
         self._start_threads()
 
     def _start_threads(self) -> None:
@@ -240,10 +247,14 @@ class SealedIndex:
             StoreError: there is no index, or an object that another process saw is missing.
             SealingError: an object does not open.
         """
-        hits = self.find(query, top=top, where=where, mode=mode, words=words, alpha=alpha, candidates=candidates)
-        if not hits:
-            self._check_fields(where)
-        return self.read(hits)
+
+        def answer() -> Ranking:
+            hits = self._find(query, top, where, mode, words, alpha, candidates)
+            if not hits:
+                self._check_fields(where)
+            return self._read(hits)
+
+        return self._retried(answer)
 
     def find(
         self,
@@ -257,6 +268,32 @@ class SealedIndex:
         candidates: int | None = None,
     ) -> list[Hit]:
         """Return score, segment and row of what `search` returns; no text is opened. An unknown field is no error."""
+        return self._retried(lambda: self._find(query, top, where, mode, words, alpha, candidates))
+
+    def _retried(self, answer: Callable[[], Answer]) -> Answer:
+        """Return what ``answer`` does, from a newer state if another process has deleted an object that it reads.
+
+        Objects that are open, or copied, stay; of a remote index parts are read when they are needed.
+        """
+        try:
+            return answer()
+        except FileNotFoundError:
+            self._log.refresh()
+            try:
+                return answer()
+            except FileNotFoundError as error:
+                raise incomplete(self.location, str(error)) from error
+
+    def _find(
+        self,
+        query: str | npt.NDArray[np.floating[Any]],
+        top: int,
+        where: Where | None,
+        mode: Mode,
+        words: str | None,
+        alpha: float,
+        candidates: int | None,
+    ) -> list[Hit]:
         owner = f"{_OWNER}.search"
         top = check_count(top, owner=owner, param="top")
         candidates = self.candidates if candidates is None else candidates
@@ -272,7 +309,7 @@ class SealedIndex:
                 param="query",
             )
         parts = self._selected(snapshot, where, owner)
-        best = self._ranked(q, parts, k if mode == "hybrid" else top, k)
+        best = self._ranked(q, parts, k if mode == "hybrid" else top, k, top)
         if mode == "hybrid":
             words = query if words is None and isinstance(query, str) else words
             if not isinstance(words, str):
@@ -284,7 +321,19 @@ class SealedIndex:
         return best[:top]
 
     def read(self, hits: Sequence[Hit]) -> Ranking:
-        """Return the rows that `find` found, with texts and metadata."""
+        """Return the rows that `find` found, with texts and metadata.
+
+        Raises:
+            StoreError: of a remote index, another process has deleted an object since; search again.
+        """
+        try:
+            return self._read(hits)
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"{_OWNER}.read: a commit replaced segments since the search. Search again.", code="E-INDEX-BUSY"
+            ) from error
+
+    def _read(self, hits: Sequence[Hit]) -> Ranking:
         rows = self._opened([(part, row) for _, part, row in hits])
         scored = np.array([score for score, _, _ in hits], np.float32)
         return Ranking(rows.ids, rows.vectors, rows.texts, rows.metadata, [], scored)
@@ -301,6 +350,9 @@ class SealedIndex:
         Raises:
             StoreError: an id has no row.
         """
+        return self._retried(lambda: self._get(ids, where, missing))
+
+    def _get(self, ids: Sequence[str] | None, where: Where | None, missing: str) -> Unsealed:
         owner = f"{_OWNER}.get"
         snapshot = self._snapshot()
         selected = self._selected(snapshot, where, owner)
@@ -323,11 +375,16 @@ class SealedIndex:
 
     def ids(self, where: Where | None = None) -> list[str]:
         """Return the ids of all rows, or of those that match ``where``."""
-        selected = self._selected(self._snapshot(), where, f"{_OWNER}.ids")
-        names = [name for part, mask in selected for name in part.ids.filter(pa.array(mask)).to_pylist()]
-        if not names:
-            self._check_fields(where)
-        return names
+
+        def answer() -> list[str]:
+            selected = self._selected(self._snapshot(), where, f"{_OWNER}.ids")
+            parts = (part.segment.strings("id").filter(pa.array(mask)).to_pylist() for part, mask in selected)
+            names = [name for part in parts for name in part]
+            if not names:
+                self._check_fields(where)
+            return names
+
+        return self._retried(answer)
 
     def exists(self) -> bool:
         """Return whether there is an index."""
@@ -433,16 +490,21 @@ class SealedIndex:
     def _table(self, part: LoadedSegment) -> MetadataTable:
         with self._building:
             if part not in self._tables:
-                columns = (table["metadata"] for table in part.segment.columns(["metadata"]))
-                self._tables[part] = MetadataTable(columns, len(part))
+                self._tables[part] = (
+                    MetadataTable.read(part.segment, len(part))
+                    if part.segment.has("fields")
+                    else MetadataTable.of(part.segment.strings("metadata").to_pylist())
+                )
             return self._tables[part]
 
-    def _ranked(self, q: npt.NDArray[np.float32], parts: list[Selection], top: int, candidates: int) -> list[Hit]:
-        """Return score, part and row of the ``top`` rows with the largest cosines, best first."""
+    def _ranked(
+        self, q: npt.NDArray[np.float32], parts: list[Selection], top: int, candidates: int, exact_to: int
+    ) -> list[Hit]:
+        """Return score, part and row of the ``top`` rows with the largest cosines, best first; see `nearest`."""
         large = sum(len(part) for part, _ in parts) > _ONE_THREAD
         scans = [(part.scan, mask) for part, mask in parts]
         try:
-            best = nearest(q, scans, top, candidates, self._threads.map if large else map)
+            best = nearest(q, scans, top, candidates, self._threads.map if large else map, exact_to=exact_to)
         except RuntimeError:
             self._log.check_open()
             raise
@@ -453,28 +515,31 @@ class SealedIndex:
     ) -> list[Hit]:
         """Return the rows of ``ranked`` and those with words of ``query`` by the weighted sum of reciprocal ranks."""
         found: list[Hit] = []
-        counted = [(self._word_counts(part), mask) for part, mask in parts]
+        counted = [(self._words_of(part), mask) for part, mask in parts]
         for (part, mask), values in zip(parts, scores(query, counted), strict=True):
             values = np.where(mask, values, 0)
             rows = np.flatnonzero(values)
             rows = rows[np.argsort(-values[rows], kind="stable")[:top]]
             found += [(float(values[row]), part, int(row)) for row in rows]
         found.sort(key=lambda hit: -hit[0])
-        fused: dict[tuple[str, int], float] = {}
-        places: dict[tuple[str, int], tuple[LoadedSegment, int]] = {}
+        fused: dict[tuple[LoadedSegment, int], float] = {}
         for weight, ranking in ((alpha, ranked), (1 - alpha, found[:top])):
             for rank, (_, part, row) in enumerate(ranking, 1):
-                place = part.segment.name, row
-                fused[place] = fused.get(place, 0) + weight / (_FUSED + rank)
-                places[place] = part, row
+                fused[part, row] = fused.get((part, row), 0) + weight / (_FUSED + rank)
         best = sorted(filter(fused.get, fused), key=lambda place: -fused[place])[:top]
-        return [(float(places[p][0].scan.cosines(q, np.array([p[1]]))[0]), *places[p]) for p in best]
+        cosines = np.empty(len(best), np.float32)
+        for part in {part for part, _ in best}:
+            mine = [i for i, (own, _) in enumerate(best) if own is part]
+            cosines[mine] = part.scan.cosines(q, np.array([best[i][1] for i in mine]))
+        return [(float(cosine), *place) for cosine, place in zip(cosines, best, strict=True)]
 
-    def _word_counts(self, part: LoadedSegment) -> WordCounts:
+    def _words_of(self, part: LoadedSegment) -> Words:
         with self._building:
             if part not in self._words:
-                texts = (text for table in part.segment.columns(["text"]) for text in table["text"].to_pylist())
-                self._words[part] = WordCounts(texts)
+                read = part.segment.array
+                self._words[part] = (
+                    Words(read) if part.segment.has("words") else Words.of(part.segment.strings("text").to_pylist())
+                )
             return self._words[part]
 
     def _opened(self, places: list[tuple[LoadedSegment, int]]) -> Unsealed:
@@ -490,10 +555,9 @@ class SealedIndex:
         for part, mine in by_part.values():
             rows = np.array([places[i][1] for i in mine], np.int64)
             vectors[mine] = part.scan.vectors(rows)
-            names = part.ids.take(pa.array(rows)).to_pylist()
-            table = part.segment.rows(rows.tolist(), ["text", "has_text", "metadata"]).to_pydict()
+            table = part.segment.table(["id", "text", "has_text", "metadata"], rows).to_pydict()
             for at, i in enumerate(mine):
-                ids[i] = names[at]
+                ids[i] = table["id"][at]
                 texts[i] = table["text"][at] if table["has_text"][at] else None
                 metadata[i] = json.loads(table["metadata"][at])
         return Unsealed(ids, vectors, texts, metadata, [])

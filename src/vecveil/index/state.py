@@ -7,7 +7,7 @@ row. A row that has been superseded never becomes current again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from vecveil.errors import InvalidInputError
 from vecveil.index.blob import check_range
-from vecveil.index.scan import VectorScan
-from vecveil.index.segments import DELETED, LIVE, Segment, encode_vectors, schema, vectors_of
+from vecveil.index.scan import EXACT, Codes, VectorScan
+from vecveil.index.segments import MANY, Positions, Segment, encode_vectors, hashes_of, schema
 from vecveil.texts.encoders.text_encoder import TextEncoder
 
 _REENCODE = "SealedIndex.reencode"
@@ -34,7 +34,6 @@ class LoadedSegment:
 
     Attributes:
         version: its place in the order of versions; segments of one version have no id in common.
-        ids: Arrow array of strings (N,).
         deleted: which rows are deletions (N,).
         hashes: hashes of the ids, sorted (N,), with the row of each in ``order``.
     """
@@ -42,20 +41,22 @@ class LoadedSegment:
     segment: Segment
     version: tuple[int, int]
     scan: VectorScan
-    ids: Any
     deleted: Mask
     hashes: npt.NDArray[np.int64]
     order: npt.NDArray[np.int32]
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.hashes)
 
-    def locate(self, ids: Any, hashes: Rows, order: npt.NDArray[np.int32] | None = None) -> tuple[Rows, Rows]:
-        """Return positions in ``ids`` (an Arrow array) and the rows here that have them.
+    def locate(
+        self, ids: Callable[[Rows], Any], hashes: Rows, order: npt.NDArray[np.int32] | None = None
+    ) -> tuple[Rows, Rows]:
+        """Return positions of ids and the rows here that have them.
 
         Args:
+            ids: returns the ids at some positions, as an Arrow array.
             hashes: of the ids; sorted ones are looked up several times faster.
-            order: position in ``ids`` of each hash; None if it is the same.
+            order: position of the id of each hash; None if it is the same.
         """
         first = np.searchsorted(self.hashes, hashes, "left")
         beyond = np.searchsorted(self.hashes, hashes, "right")
@@ -66,7 +67,7 @@ class LoadedSegment:
         if order is not None:
             given = order[given].astype(np.int64)
         if len(rows):
-            equal = pc.equal(ids.take(pa.array(given)), self.ids.take(pa.array(rows))).to_numpy(zero_copy_only=False)
+            equal = pc.equal(ids(given), self.segment.strings("id", rows)).to_numpy(zero_copy_only=False)
             given, rows = given[equal], rows[equal]
         return given, rows
 
@@ -75,43 +76,51 @@ class LoadedSegment:
         if len(self) > len(other):
             theirs, mine = other.shared_with(self)
             return mine, theirs
-        return other.locate(self.ids, self.hashes, self.order)
+        return other.locate(lambda rows: self.segment.strings("id", rows), self.hashes, self.order)
+
+    def holding(self, ids: Any) -> tuple[Rows, Rows]:
+        """Return positions in ``ids``, an Arrow array, and the rows here that have them."""
+        return self.locate(lambda rows: ids.take(pa.array(rows)), hashes_of(ids))
 
 
-def hashes_of(ids: Any) -> npt.NDArray[np.int64]:
-    """Return a hash of each id of an Arrow array; it differs from process to process."""
-    return np.fromiter(map(hash, ids.to_pylist()), np.int64, len(ids))
+@dataclass(frozen=True)
+class _OnDisk:
+    """The stored vectors of a segment, read when they are asked for."""
+
+    segment: Segment
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.segment.rows, self.segment.dimension
+
+    def __getitem__(self, rows: slice | Positions) -> npt.NDArray[Any]:
+        return self.segment.vectors(rows)
 
 
-def load(segment: Segment, version: tuple[int, int], *, vectors: bool = True) -> LoadedSegment:
-    """Return the rows of a segment; their texts stay on disk.
+def load(segment: Segment, version: tuple[int, int], *, in_memory: bool = True) -> LoadedSegment:
+    """Return the rows of a segment; ids, texts and metadata stay where they are.
 
     Args:
-        vectors: False for a segment that is not searched.
+        in_memory: whether to load the vectors; otherwise they are read as a search needs them.
 
     Raises:
-        SealingError: a page is damaged.
+        SealingError: a block is damaged.
     """
-    rows, n, precision = segment.record["rows"], segment.record["dimension"], segment.record["precision"]
-    stored = np.empty((rows if vectors else 0, n), np.float16 if precision == "float16" else np.int8)
-    scale = np.empty(len(stored), np.float32) if precision == "int8" else None
-    deleted, parts = np.empty(rows, np.bool_), [pa.array([], pa.string())]
-    start = 0
-    columns = ["vector"] if scale is None else ["vector", "scale"]
-    for table in segment.columns(["id", "deleted", *(columns if vectors else [])]):
-        here = slice(start, start := start + len(table))
-        if not len(table):
-            continue
-        parts.append(table["id"].combine_chunks())
-        deleted[here] = table["deleted"].to_numpy() == DELETED
-        if vectors:
-            stored[here] = vectors_of(table["vector"].combine_chunks(), n, precision)
-            if scale is not None:
-                scale[here] = table["scale"].to_numpy()
-    ids = pa.concat_arrays(parts)
-    hashes = hashes_of(ids)
-    order = np.argsort(hashes, kind="stable").astype(np.int32)
-    return LoadedSegment(segment, version, VectorScan(stored, scale), ids, deleted, hashes[order], order)
+    stored = segment.vectors(slice(None)) if in_memory else _OnDisk(segment)
+    scale = segment.array("scale", "<f4") if segment.has("scale") else None
+    scan = VectorScan(stored, scale, lambda: _codes(segment), EXACT if in_memory else MANY)
+    hashes, order = segment.array("hashes", "<i8"), segment.array("order", "<i4")
+    return LoadedSegment(segment, version, scan, segment.array("deleted", np.uint8) != 0, hashes, order)
+
+
+def _codes(segment: Segment) -> Codes:
+    N, width = segment.rows, -(-segment.dimension // 4)
+    return Codes(
+        segment.array("codes.packed", np.uint8).reshape(N, width),
+        segment.array("codes.levels", "<f4").reshape(4, 4 * width),
+        segment.array("codes.residuals", "<f2").reshape(-1, segment.dimension),
+        segment.array("codes.poor", "<i4"),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,10 +176,9 @@ class Snapshot:
     def locate(self, ids: Sequence[str]) -> list[tuple[LoadedSegment, int] | None]:
         """Return part and row of each id, or None for an id without a row."""
         listed = pa.array(ids, pa.string())
-        hashes = hashes_of(listed)
         places: list[tuple[LoadedSegment, int] | None] = [None] * len(ids)
         for part, mask in self.live():
-            given, rows = part.locate(listed, hashes)
+            given, rows = part.holding(listed)
             for i, row in zip(given[mask[rows]], rows[mask[rows]], strict=True):
                 places[i] = (part, int(row))
         return places
@@ -211,7 +219,7 @@ class NewVectors:
 
     def replaced(self, table: Any) -> Any:
         """Return a table of a segment with the vectors of this encoder; rows without a text raise."""
-        live = table["deleted"].to_numpy() == LIVE
+        live = ~table["deleted"].to_numpy()
         check_texts_there(int(np.count_nonzero(live & ~table["has_text"].to_numpy())))
         new = self.columns([t if is_live else None for t, is_live in zip(table["text"].to_pylist(), live, strict=True)])
         fields = schema(self.encoder.dimension, self.precision)

@@ -13,11 +13,14 @@ import hashlib
 import io
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from vecveil.errors import InvalidInputError, SealingError, StoreError, optional_import
+from vecveil.index.blocks import Spans
 from vecveil.index.chain import StoredObject
 from vecveil.io import NO_LINKS, atomic_path, expanded, hold, locked, make_folders, sync_folder, temporary_name
 from vecveil.texts.encoders.cache import default_cache_folder
@@ -27,28 +30,46 @@ _CONDITIONAL = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"}
 _ATTEMPTS = 4
 _SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _RELATIVE = os.open in os.supports_dir_fd  # not on Windows
+_PIECE = 1 << 23  # bytes of a remote object in one request
+_windows = threading.Lock()  # where files have one position
 _LINK_ERRORS = (errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR)
 
 
 class PositionedFile(io.RawIOBase):
     """A file with a private read position, so that a process and its fork do not move each other's."""
 
+    far = False
+
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._at = descriptor, 0
+        self.size = os.fstat(descriptor).st_size
 
     def fileno(self) -> int:
         return self._descriptor
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
-        if hasattr(os, "preadv"):
-            count = os.preadv(self._descriptor, [view], self._at)
-        else:  # Windows, which has no fork
-            os.lseek(self._descriptor, self._at, os.SEEK_SET)
-            part = os.read(self._descriptor, len(view))
-            view[: (count := len(part))] = part
-        self._at += count
-        return count
+        part = self._part(self._at, len(view))
+        view[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def spans(self, wanted: Spans) -> list[bytes]:
+        """Return the bytes from start to end of each span; fewer at the end of the file."""
+        parts = []
+        for start, stop in wanted:
+            part = self._part(start, stop - start)
+            while len(part) < stop - start and (more := self._part(start + len(part), stop - start - len(part))):
+                part += more  # one call reads at most 2 GiB
+            parts.append(part)
+        return parts
+
+    def _part(self, start: int, length: int) -> bytes:
+        if hasattr(os, "pread"):
+            return os.pread(self._descriptor, length, start)
+        with _windows:
+            os.lseek(self._descriptor, start, os.SEEK_SET)
+            return os.read(self._descriptor, length)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         self._at = offset + (0, self._at, os.fstat(self._descriptor).st_size)[whence]
@@ -64,6 +85,23 @@ class PositionedFile(io.RawIOBase):
         if not self.closed:
             os.close(self._descriptor)
         super().close()
+
+
+@dataclass(frozen=True)
+class RemoteObject:
+    """An object of which a remote storage sends the parts that are read."""
+
+    size: int
+    request: Callable[[Spans], list[bytes]]
+    far = True
+
+    def spans(self, wanted: Spans) -> list[bytes]:
+        """Return the bytes from start to end of each span."""
+        pieces = [(at, min(at + _PIECE, stop)) for start, stop in wanted for at in range(start, stop, _PIECE)]
+        parts = iter(self.request(pieces))
+        return [b"".join(next(parts) for _ in range(start, stop, _PIECE)) for start, stop in wanted]
+
+    def close(self) -> None: ...
 
 
 class Storage:
@@ -173,28 +211,44 @@ class Storage:
         return False
 
     def open(self, stored: StoredObject, *, fresh: bool = False) -> PositionedFile:
-        """Return an object of the chain after comparing its digest; of a remote object, a local encrypted copy.
+        """Return an object of the chain; of a remote object, a local encrypted copy.
 
         Args:
-            fresh: fetch the copy again.
+            fresh: fetch the copy again, and compare the digest of the whole object. Otherwise only its size is
+                compared: whoever reads a block of it notices what was altered.
 
         Raises:
             FileNotFoundError: there is no such object.
-            SealingError: it has another digest.
+            SealingError: it has another size or digest.
         """
-        for again in (fresh, True):
-            try:
-                file = self.open_unknown(stored.name, expected=stored.bytes, fresh=again)
-            except FileNotFoundError:
-                raise FileNotFoundError(stored.name) from None
-            with _reported(f"read {stored.name}"):
-                if hashlib.file_digest(file, "sha256").hexdigest() == stored.digest:
-                    file.seek(0)
-                    return file
-            file.close()
-            if again or self.local:
-                break
+        try:
+            file = self.open_unknown(stored.name, expected=stored.bytes, fresh=fresh)
+            if file.size != stored.bytes:  # a damaged copy
+                file.close()
+                file = self.open_unknown(stored.name, expected=stored.bytes, fresh=True)
+        except FileNotFoundError:
+            raise FileNotFoundError(stored.name) from None
+        with _reported(f"read {stored.name}"):
+            if not fresh or hashlib.file_digest(file, "sha256").hexdigest() == stored.digest:
+                file.seek(0)
+                return file
+        file.close()
         raise _altered(stored.name)
+
+    def open_remote(self, stored: StoredObject) -> RemoteObject:
+        """Return an object of the chain whose parts the remote storage sends when they are read."""
+        path = f"{self._root}/{stored.name}"
+
+        def request(wanted: Spans) -> list[bytes]:
+            starts, ends = [start for start, _ in wanted], [stop for _, stop in wanted]
+            paths = [path] * len(wanted)
+            with _reported(f"read {stored.name}"):
+                try:
+                    return list(self._retry(lambda: self._fs.cat_ranges(paths, starts, ends, on_error="raise")))
+                except FileNotFoundError:
+                    raise FileNotFoundError(stored.name) from None
+
+        return RemoteObject(stored.bytes, request)
 
     def open_unknown(self, name: str, *, expected: int | None = None, fresh: bool = False) -> PositionedFile:
         """Return an object whose digest is unknown.
@@ -205,7 +259,7 @@ class Storage:
         with _reported(f"fetch {name}"):
             if self.local:
                 file = self._opened(name)
-                if expected not in (None, os.fstat(file.fileno()).st_size):
+                if expected not in (None, file.size):
                     file.close()
                     raise _altered(name)
                 return file

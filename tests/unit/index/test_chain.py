@@ -12,8 +12,8 @@ from harness.errors import raises
 from vecveil.errors import KeyFileError
 from vecveil.index import chain as rules
 from vecveil.index.chain import Chain, Mark, StoredObject, check_mark
+from vecveil.index.index_keys import DataKeys, RetiredKeyError
 from vecveil.index.keystore import SingleKey
-from vecveil.index.segments import DataKeys, RetiredKeyError
 
 KEYS = DataKeys(SingleKey(bytes(range(32))), index=uuid.UUID(int=7))
 LAYOUT = (8, "float16")

@@ -10,7 +10,6 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given
@@ -33,7 +32,7 @@ NOON = datetime.datetime(2025, 3, 30, 12, tzinfo=datetime.timezone(datetime.time
 
 def matching(rows: list[dict[str, Any]], where: Any) -> list[int]:
     check_where(where, "test")
-    table = MetadataTable([pa.array([json.dumps(row) for row in rows], pa.string())], len(rows))
+    table = MetadataTable.of([json.dumps(row) for row in rows])
     return [int(row) for row in np.flatnonzero(table.mask(where))]
 
 

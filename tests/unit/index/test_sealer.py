@@ -28,7 +28,7 @@ from harness.errors import raises
 from vecveil.errors import KeyFileError, SealingError
 from vecveil.index import KeyStore, Sealer, SqliteBlobs
 from vecveil.index.blob import canonical_ids, padded_length, transaction
-from vecveil.index.segments import DataKeys, KeySource
+from vecveil.index.index_keys import DataKeys, KeySource
 from vecveil.keys import NoiseKeys
 
 IDS = ["a", "b", "c", "d"]

@@ -250,7 +250,8 @@ def _merged(rankings: Sequence[Sequence[Hit]], *, by_score: bool) -> list[Hit]:
         for place, hit in enumerate(ranking):
             score, part, row = hit
             order = -score if by_score else place
-            name = part.ids[row].as_py()  # a compaction meanwhile gives the row another segment
+            # A compaction meanwhile gives the row another segment.
+            name = part.segment.strings("id", np.array([row]))[0].as_py()
             if name not in best or order < best[name][0]:
                 best[name] = order, hit
     return [hit for _, hit in sorted(best.values(), key=lambda pair: pair[0])]
