@@ -1,9 +1,9 @@
 """The ``subspace`` method: erase the concept's directions, keep the leading others, add isotropic Laplace noise.
 
 The method searches open settings on the user's own texts. An erasure hides more in the texts of its fit than in others,
-so the search fits the map on one fold, and a kernel attacker (`vecveil.privacy.sensitivity.concept_subspace`) learns and is
-scored on releases of the other. The noise of a setting is the largest at which the map of all texts reaches the target
-utility. No group of near-duplicates spans two folds.
+so the search fits the map on one fold, and a kernel attacker (`vecveil.privacy.sensitivity.concept_subspace`) learns
+and is scored on releases of the other. The noise of a setting is the largest at which the map of all texts reaches the
+target utility. No group of near-duplicates spans two folds.
 
 A list is never complete, so the maps of the folds treat a quarter of the concept's words as unlisted, while the
 attacker searches all words. Settings within one standard error of the least leakage are equal; among them the search
