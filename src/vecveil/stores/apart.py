@@ -1,9 +1,9 @@
-"""Run a store in a subprocess, so that the database writes no memory of this process into its files.
+"""Run a store in a subprocess, so that the database cannot write memory of this process to its files.
 
-Chroma writes uninitialised memory into its index files, on writes and on reads. In a process with clean rows these
-bytes are sometimes texts and clean vectors. `StoreApart` therefore opens Chroma's folders in a subprocess that
-receives only the data to store: no key, no protector, and only the environment variables that a database needs.
-Messages are lines of JSON, not pickles: code from an untrusted Chroma folder stays in the subprocess.
+Chroma writes uninitialised memory to its index files, on writes and on reads. In a process with clean rows these bytes
+may be texts and clean vectors. The subprocess of `StoreApart` receives only the data to store: no key, no protector,
+and only the environment variables that a database needs. Messages are lines of JSON, not pickles: code from an
+untrusted Chroma folder stays in the subprocess.
 """
 
 from __future__ import annotations
@@ -87,7 +87,6 @@ class StoreApart(VectorStore):
             yield names
 
     def beside(self) -> Iterator[tuple[str, list[Any]]]:
-        """Yield name and rows of the other tables of the database, in parts."""
         number = next(self._numbers)
         while (part := self._request("beside", number)) is not None:
             yield part[0], part[1]

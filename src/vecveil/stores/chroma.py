@@ -1,8 +1,8 @@
 """Chroma: collections in a folder or on a server.
 
-Rows are read in the order of insertion, by their ids, which stay in memory. For cosines Chroma stores unit vectors and
-norms separately, so values read differ from values written in the last bits. Chroma's client reads a server's token
-from the environment variables ``CHROMA_CLIENT_AUTH_PROVIDER`` and ``CHROMA_CLIENT_AUTH_CREDENTIALS``.
+Rows are read in the order of insertion, by their ids, which stay in memory. Under cosine distance Chroma stores unit
+vectors and norms separately, so values read differ from values written in the last bits. Chroma's client takes a
+server's token from ``CHROMA_CLIENT_AUTH_PROVIDER`` and ``CHROMA_CLIENT_AUTH_CREDENTIALS``.
 """
 
 from __future__ import annotations
@@ -81,7 +81,6 @@ class ChromaStore(DatabaseStore):
 
     @property
     def normalises(self) -> bool:
-        """True for collections with cosine distance."""
         return self.info().metric == "cosine"
 
     def close(self) -> None:
@@ -160,7 +159,6 @@ class ChromaStore(DatabaseStore):
         )
 
     def _check_reuse(self, filter_fields: Sequence[str]) -> None:
-        """Raise if an existing collection embeds texts."""
         # Programs that add texts use the collection's function, which would write clean vectors.
         theirs = self._collection().configuration_json.get("embedding_function") or {}
         if theirs.get("name") != _NoTexts.name():
@@ -234,10 +232,7 @@ class ChromaStore(DatabaseStore):
         self._collection().delete(ids=ids)
 
     def beside(self) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
-        """Yield the rows in Chroma's queue of writes that were replaced or deleted since and that vecveil did not mark.
-
-        Chroma keeps them until it purges the queue.
-        """
+        """Yield unmarked rows in Chroma's write queue that were replaced or deleted, until Chroma purges it."""
         if self._remote:
             return
         topic = f"%/{self._collection().id}"
@@ -282,9 +277,9 @@ def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 @register_embedding_function  # Chroma warns at each write of a function that it does not know
 class _NoTexts(EmbeddingFunction[Documents]):
-    """Refuses texts: a program that adds them to a collection of protected vectors would add clean ones.
+    """Embedding function that refuses texts, so that no program adds clean vectors to a protected collection.
 
-    Programs without vecveil do not know the function, and are refused by Chroma.
+    Programs without vecveil do not have the function; Chroma rejects their writes.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Parse locations ``KIND:WHERE#COLLECTION?OPTION=VALUE&...``, open their stores, and print them without secrets.
 
-Options name one of several vectors of the collection (``vector``), or its ``tenant`` and ``database``. Their values are
-percent-encoded. A location without a collection has its options behind ``#``.
+The options select one of several vectors (``vector``), a ``tenant`` or a ``database``; values are percent-encoded.
+A location without a collection has its options behind ``#``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def index_place(location: str) -> str | None:
     """Return the folder or URL of ``sealed:FOLDER`` or ``sealed:URL``; None for a database.
 
     Raises:
-        InvalidInputError: there is no place behind ``sealed:``.
+        InvalidInputError: no place follows ``sealed:``.
     """
     if not location.startswith(INDEX):
         return None
@@ -64,13 +64,13 @@ def index_place(location: str) -> str | None:
 
 
 def open_store(location: str) -> VectorStore:
-    """Return the store at ``KIND:WHERE#COLLECTION?OPTION=VALUE&...``; nothing is created.
+    """Return the store at ``KIND:WHERE#COLLECTION?OPTION=VALUE&...`` without creating anything.
 
-    A folder of Chroma is opened in a subprocess, see `VectorStore.apart`.
+    Chroma folders open in a subprocess, see `VectorStore.apart`.
 
     Raises:
-        InvalidInputError: an unknown kind or option, or no place; the message does not quote the location, which may
-            hold a password.
+        InvalidInputError: an unknown kind or option, or no place. The message omits the location, which may hold a
+            password.
         MissingDependencyError: the database's client is not installed.
     """
     return in_this_process(location).apart()
@@ -131,7 +131,7 @@ def store_of(kind: str, where: str, collection: str | None, options: Mapping[str
 
 
 def _split(fragment: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return the collection and the options, sorted, of what stands behind ``#``."""
+    """Return the collection and the sorted options from the part behind ``#``."""
     match = _OPTIONS.fullmatch(fragment)
     if match is None:
         return fragment, []
@@ -140,7 +140,6 @@ def _split(fragment: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def is_local(location: str) -> bool:
-    """Return whether the location names a file or folder."""
     kind, where, _ = _parts(location)
     return kind != "pgvector" and "://" not in where
 
@@ -148,7 +147,7 @@ def is_local(location: str) -> bool:
 def public_name(location: str) -> str:
     """Return the location without user, password, token and other options, for messages and state files.
 
-    Paths are absolute. Locations with equal names are the same store.
+    Paths are absolute. Equal names mean the same store.
     """
     kind, where, collection = _parts(location)
     if is_local(location):

@@ -1,7 +1,7 @@
 """sqlite-vec: ``vec0`` tables in a SQLite file.
 
-A ``vec0`` table cannot get further columns, so `SqliteVecStore.create` makes one for each field to filter by (at most
-16) and one of JSON for all others. In other tables, fields go to the columns of their names.
+A ``vec0`` table cannot gain columns, so `SqliteVecStore.create` makes one for each filter field (at most 16) and a JSON
+column for all others. In other tables, each field needs a column of its name.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TABLES = "SELECT name, sql FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TA
 
 
 class _VecLayout(NamedTuple):
-    """The columns of a table: key, vector and others, and the types of numbers of those that are further vectors."""
+    """Key, vector and other columns of a table, and the number types of further vectors."""
 
     key: str
     is_text: bool
@@ -87,7 +87,6 @@ class SqliteVecStore(DatabaseStore):
 
     @contextlib.contextmanager
     def cursor(self, doing: str, *, write: bool = False) -> Iterator[Any]:
-        """Yield a cursor, to ``write`` in a transaction."""
         # Reads have none: `beside` and its caller may leave one open, in which a write would not be committed.
         with self._lock, self._guard(doing):
             connection = self._connection()
@@ -120,7 +119,6 @@ class SqliteVecStore(DatabaseStore):
         return [self._where, *(f"{self._where}{end}" for end in ("-wal", "-shm", "-journal"))]
 
     def _layout(self) -> _VecLayout:
-        """Return the table's columns, cached."""
         if self._known_layout is not None and self._place_exists():
             return self._known_layout
         name = self._known()
@@ -209,7 +207,6 @@ class SqliteVecStore(DatabaseStore):
         return Batch(ids, vectors.reshape(len(rows), layout.dimension), fields, last)
 
     def beside(self) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
-        """Yield name and rows of the other tables of the file."""
         name = self._known()
         with self.cursor("reading the other tables") as cursor:
             others = [other for (other,) in cursor.execute(_EVERYTHING, [name]).fetchall()]
