@@ -45,7 +45,7 @@ with optional_import("Chroma", "chromadb", "chroma"):
 
 Value = str | int | float | bool
 _DIMENSION = "vecveil:dimension"
-# Fields of the document and the URI of a row; Chroma reserves the prefix.
+# Fields for the document and the URI of a row; Chroma reserves the prefix.
 _TEXT, _URI = "chroma:document", "chroma:uri"
 _BESIDE = {_TEXT: "documents", _URI: "uris"}
 _COLUMNS = ("metadatas", *_BESIDE.values())
@@ -87,7 +87,7 @@ class ChromaStore(DatabaseStore):
         client, self._connected, self._opened = self._connected, None, None
         if client is None:
             return
-        # Chroma's close leaves the sockets of a remote client and its admin client open. No other client shares them.
+        # Chroma's close leaves the sockets of a remote client and its admin client open; no other client uses them.
         for part in (client, getattr(client, "_admin_client", None)) if self._remote else ():
             session = getattr(getattr(part, "_server", None), "_session", None)
             if session is not None:
@@ -169,9 +169,9 @@ class ChromaStore(DatabaseStore):
             )
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
-        # By id: pages by position would leave out a row for each one that is deleted meanwhile.
+        # By id: pages by position would skip a row for each row deleted in between.
         start = check_cursor(after)
-        first = self._get(limit=size, offset=start)  # before the list: some ask for one row
+        first = self._get(limit=size, offset=start)  # before the list, since some callers request one row
         if not len(first):
             return
         yield replace(first, cursor=str(start := start + len(first)))
@@ -277,10 +277,7 @@ def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 @register_embedding_function  # Chroma warns at each write of a function that it does not know
 class _NoTexts(EmbeddingFunction[Documents]):
-    """Embedding function that refuses texts, so that no program adds clean vectors to a protected collection.
-
-    Programs without vecveil do not have the function; Chroma rejects their writes.
-    """
+    """Refuses texts, which would become clean vectors; Chroma rejects programs that do not have this function."""
 
     def __init__(self) -> None:
         pass

@@ -53,7 +53,7 @@ NOT_SEALED = (
     "are equal.",
     "The database can withhold rows, return deleted rows or older versions of a row (`generations` detects these two), "
     "and swap protected vectors to change the candidates. None of this opens a blob, but a row written "
-    "anew gets another draw of the noise, and draws average out; keyed noise repeats the draw.",
+    "again gets new noise, and several draws average out; keyed noise repeats the draw.",
     "Anyone with the key file can read everything.",
 )
 NOT_SEALED_AT_ALL = (
@@ -65,7 +65,7 @@ _BATCH = 1000
 _TEXT = "text"
 """Field of the readable text of a row without a sealed blob."""
 _TEXT_WORDS = 5  # a metadata value with as many words counts as a text, for the warning
-_INTERRUPTED = 3  # interrupted writes in a row that do not make `add` draw an unchanged row anew
+_INTERRUPTED = 3  # consecutive interrupted writes after which `add` still keeps the vector of an unchanged row
 
 
 class CollectionOptions(TypedDict, total=False):
@@ -323,8 +323,8 @@ class ProtectedCollection:
             # Before the rows: an interrupted add leaves rows that do not open, rather than a replay that does.
             self._generations.update(zip(ids, numbers, strict=True))
         if self._blobs is not None:
-            # Before the rows: a search never meets a row without its blob. But never with the vector of an older
-            # text, which an interrupted add would leave there and the next one take for this text's.
+            # Before the rows: a search never finds a row without its blob. But never with the vector of an older
+            # text, which an interrupted add would leave there and the next one take for the vector of this text.
             changed = [ids[i] for i in drawn if ids[i] in self._blobs]
             if changed:
                 self.database.delete(changed)
@@ -356,7 +356,7 @@ class ProtectedCollection:
         place, stored = ({name: at for at, name in enumerate(names)} for names in (ids, part.ids))
         X = None if vectors is None else np.asarray(vectors)
         closed, kept, exact = list(part.ids), [], []
-        # An interrupted `add` or `delete` raised the numbers of rows that it did not write.
+        # An interrupted `add` or `delete` raised the generations of rows that it did not write.
         for back in range(1 if self._generations is None else 1 + _INTERRUPTED):
             opened = self._unsealed(part.rows([stored[name] for name in closed]), "skip", back)
             closed = opened.skipped
@@ -372,7 +372,7 @@ class ProtectedCollection:
         return kept, part.vectors[[stored[ids[i]] for i in kept]], np.array(exact)
 
     def _released(self, exact: Embeddings | None, texts: Sequence[str], ids: Sequence[str]) -> Embeddings:
-        # Rewriting belongs to the candidates alone: the blob contains the vector of the original text.
+        # Only candidates are rewritten: the blob contains the vector of the original text.
         rewritten = exact is None or self.policy.rewrites_texts
         source = self._exact(self._embedder.seen(texts)) if rewritten else exact
         return np.asarray(self._embedder.released(source, texts, ids), np.float32)
@@ -407,7 +407,7 @@ class ProtectedCollection:
         if self._sealer is None:
             k = top
             self._check_rows(adding=False)
-        else:  # a search makes no key: its name may be mistyped
+        else:  # a search creates no key: the name may be mistyped
             self._sealer.keys.check_protector(self.name, self.policy.protector.fingerprint, adding=False)
         values = self._values(where, owner)
         if isinstance(query, str):
@@ -484,7 +484,7 @@ class ProtectedCollection:
         except StoreError:  # a store of LangChain lists no rows
             return
         if rows:
-            fix = " Rows from before it was a filter field get its token by `reseal`." if self._sealer else ""
+            fix = " `reseal` adds the token to rows that are older than the filter field." if self._sealer else ""
             check_fields(values, [self._met_fields], fix)
 
     def _found(self, matches: Sequence[Match], values: Mapping[str, Mapping[bytes, Any]]) -> Ranking:
@@ -513,7 +513,7 @@ class ProtectedCollection:
         Raises:
             SealingError: a blob whose metadata must be compared is missing or does not open.
         """
-        # Callers delete by these ids: a database that copies a token must not choose which rows go.
+        # Callers delete by these ids: a database that copies a token must not choose the rows to delete.
         return self.get(where=where).ids if where else self._proposed({})
 
     def count(self) -> int:
@@ -551,10 +551,6 @@ class ProtectedCollection:
         Readers keep working. Stop writers first: a row written meanwhile may revert to its old content. After an
         interruption, call it again. Protected vectors and the content of the blobs do not change.
 
-        Args:
-            batch: rows per read and write.
-            show_progress: None shows a bar on a terminal.
-
         Raises:
             SealingError: some blobs do not open. All others are resealed, and the older keys stay.
             StoreError: another program wrote rows under an older key. The older keys stay.
@@ -582,13 +578,8 @@ class ProtectedCollection:
         Other readers and writers get an error until it ends. The database may keep the older vectors, which stay as
         readable as they were, and two draws of one vector reveal more than one.
 
-        Args:
-            protector: fitted for the same encoder and released dimension.
-            batch: rows per read and write.
-            show_progress: None shows a bar on a terminal.
-
         Raises:
-            IncompatibleError: the protector is of a different encoder or dimension.
+            IncompatibleError: the protector is of a different encoder or released dimension.
             SealingError, StoreError: as for `reseal`.
         """
         keys, policy = self._key_store("reprotect"), _query_policy(open_policy(protector), self._query_noise)
@@ -600,9 +591,7 @@ class ProtectedCollection:
         encoders = {each.protector.encoder_info.fingerprint for each in (policy, self._policy or policy)}
         encoders.add(keys.read(self.name).encoder)
         if len(encoders - {None, ""}) > 1:
-            said = (
-                "The protector and the sealed vectors have different encoders. Fit a protector for theirs."
-            )
+            said = "The protector and the sealed vectors have different encoders. Fit a protector for theirs."
             raise IncompatibleError(said, code="E-INCOMPATIBLE-ENCODER", param="protector")
         fingerprint = policy.protector.fingerprint
         rotates = keys.read(self.name).protector != fingerprint
@@ -693,7 +682,7 @@ class ProtectedCollection:
         redrawn = [at for at, i in enumerate(order) if key_id_of(blobs[i]) in foreign]
         if self.filter_fields or redrawn:
             opened = self._unsealed(part.rows(order), "raise")
-            # Rows from before a field was one to filter by may contain lists there, which get no token.
+            # Rows older than a filter field may contain lists in it, which get no token.
             rows_of = opened.metadata
             metadata = [{k: v for k, v in (row or {}).items() if not isinstance(v, list | dict)} for row in rows_of]
         if redrawn:
@@ -701,7 +690,7 @@ class ProtectedCollection:
             names = [rows.ids[at] for at in redrawn]
             vectors[redrawn] = self._redrawn(opened.vectors[redrawn], texts, names)
         fields = self._fields(rows.fields, list(sealed.values()), metadata)
-        # Before the blobs, which tell that a row is done; the older tokens match as long as the older key is there.
+        # Before the blobs, which mark a row as done; the older tokens match as long as the older key exists.
         if sealed and (self._blobs is None or metadata is not None):
             self.database.write(Batch(rows.ids, vectors, fields))
         if self._blobs is not None:
@@ -815,7 +804,7 @@ class ProtectedCollection:
         blob, noted = decoded(held), self._noted()
         known = {key.key_id for key in noted.keys} if noted else set()
         if blob[:1] == VERSION and key_id_of(blob) not in known:
-            # It would draw noise anew for every text that is stored already.
+            # It would draw new noise for every stored text.
             filled = self.sealer.keys.collection_of([key_id_of(blob)])
             fix = (
                 f"It has one for {filled!r}: pass that name."
@@ -931,7 +920,7 @@ def _equalities(where: Mapping[str, Any], owner: str) -> Iterator[tuple[str, lis
 
 def _matching(rows: Unsealed, values: Mapping[str, Mapping[bytes, Any]]) -> list[int]:
     """Return the positions of the rows whose metadata have an accepted value in each field."""
-    # Sealed before the field was one to filter by, a row may contain any value there.
+    # A row that is older than the filter field may contain any value in it.
     return [
         i
         for i, row in enumerate(rows.metadata)

@@ -63,12 +63,11 @@ def fill(
     on_checked: Callable[[SourceCheck], None] | None = None,
     show_progress: bool | None = None,
 ) -> Filling:
-    """Copy the rows of ``source`` to ``index`` with exact vectors, texts and all fields, and verify the copy.
+    """Copy the rows of ``source`` to ``index`` with exact vectors, texts and all fields but ``drop``; verify the copy.
 
     A repeated call skips rows that the index already contains with equal content.
 
     Args:
-        drop: fields to leave out.
         skip_bad: leave out rows without a finite vector of the right dimension; otherwise they stop the copy.
         on_checked: called with the check of the source before anything is written.
 
@@ -88,7 +87,7 @@ def fill(
             good, bad = usable_rows(part, dimension)
             if bad.total and not skip_bad:
                 raise StoreError(
-                    f"The source got bad rows meanwhile ({bad}): {bad.named}. Correct them, or omit them with "
+                    f"The source got bad rows during the copy ({bad}): {bad.named}. Correct them, or omit them with "
                     "--skip-bad.",
                     param="source",
                 )
@@ -162,7 +161,7 @@ def fill_from_table(
         ids.update(dict.fromkeys(_ids(chunk, id_column, reader.name)))
         for name in sorted(numbers):
             parsed = {value: printed_number(value) for value in chunk.columns[name] if value}
-            # Of two texts of one number that both print back, one ends in .0.
+            # If two spellings of a number both print as written, one ends in .0.
             whole[name].update(type(number) for number in parsed.values() if number is not None and number % 1 == 0)
             if None in parsed.values() or len(whole[name]) == 2:
                 numbers.remove(name)
@@ -221,10 +220,8 @@ def _copy(
 ) -> Filling:
     """Write the rows of ``batches`` that the index does not already contain, and verify it.
 
-    Args:
-        batches: rows with the fields ``text`` and ``metadata``, and the number of rows left out. Vectors of dimension 0
-            stand for texts that the index encodes.
-        ids: all ids of the source.
+    Their fields are ``text`` and ``metadata``; with each batch comes the number of rows left out. Vectors of
+    dimension 0 stand for texts that the index encodes. ``ids`` are all ids of the source.
     """
     there = set(index.ids()) if index.exists() else set()
     if foreign := there.difference(ids):
@@ -254,7 +251,7 @@ def _copy(
                     metadata=[rows.fields[i]["metadata"] for i in new],
                 )
                 written += len(new)
-    index.refresh(afresh=True)  # what the storage contains is compared, not local copies
+    index.refresh(afresh=True)  # compare with the storage, not with local copies
     stored = set(index.ids())
     if stored != copied or index.count() != len(copied):
         raise StoreError(
@@ -307,11 +304,8 @@ def reconcile(index: SealedIndex, ids: Iterable[str]) -> Reconciliation:
 def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[str], *, name: str) -> Erasure:
     """Delete the rows of ``ids``, rewrite every segment that contained them, and write a receipt.
 
-    After an interruption, the same call continues.
-
-    Args:
-        receipt: file of the `Erasure`, written before the first deletion and after the last check.
-        name: public name of the index, for the receipt.
+    After an interruption, the same call continues. ``receipt`` is written before the first deletion and after the last
+    check, with the public ``name`` of the index.
 
     Raises:
         StoreError: the storage does not answer, or the receipt is of a different list or index.

@@ -33,7 +33,7 @@ from vecveil.version import __version__
 
 _OWNER = "forget"
 _SEARCHED = 1000  # deleted rows whose bytes the files are searched for
-_WINDOW = 4  # consecutive values of a vector: 16 bytes, which no other row has by chance
+_WINDOW = 4  # consecutive values of a vector: 16 bytes, which identify a row
 _LEAST, _MOST = 24, 64  # bytes of a blob to look for
 _BLOCK = 1 << 25
 _UUID_FORMS = ("{}", "urn:uuid:{}", "{{{}}}")
@@ -47,7 +47,7 @@ SEALED_BACKUPS = (
 )
 TOMBSTONES = (
     "The ledger keeps how often the ids were released, under salted hashes: earlier releases may still be held by "
-    "somebody, so an id that comes back continues its count."
+    "somebody, so an id that returns continues its count."
 )
 GENERATIONS = (
     "`generations` keeps a raised number under each id: no earlier blob of the id opens, even if it is added again. "
@@ -196,7 +196,7 @@ def forget(
         ),
         unmatched=0 if cache is None else len(run.without_text),
         released=None if run.ledger is None else _released(run.ledger, listed, run.ids),
-        # Not the number of rows: of two spellings of a UUID each may have one.
+        # Not the number of rows: two spellings of a UUID may each have a row.
         absent=len(listed) - len(set(_keys(run.ids))),
     )
     done.save(receipt)
@@ -213,15 +213,15 @@ def forget(
         raise StoreError(said, code="E-STORE-DATABASE", param="store")
     traces, notes = run.search_files()
     if others != run.others:
-        notes.append(f"Other rows changed meanwhile: {run.others:,} before, {others:,} after.")
+        notes.append(f"Other rows changed during the run: {run.others:,} before, {others:,} after.")
     read = f"All {others:,} rows that the store counts and lists were read again"
     verified = [f"{read}: none has an id of the list."]
     verified += [] if run.blobs is None else ["No separate blob has an id of the list."]
     verified += [] if cache is None else ["The embedding cache has none of the texts."]
     if earlier := done.earlier.get("rows"):
         notes.append(
-            f"{earlier:,} rows were deleted by an earlier run, according to the receipt: files and embedding cache were not "
-            "searched for theirs."
+            f"{earlier:,} rows were deleted by an earlier run, according to the receipt: files and embedding cache "
+            "were not searched for them."
         )
     if done.unmatched:
         notes.append(f"{done.unmatched:,} rows had no readable text: the cache may hold their embeddings (--texts).")
@@ -282,7 +282,7 @@ class _Forgetting:
             for key, fields in zip(_keys(rows.ids), rows.fields, strict=True):
                 strings = [text for name, text in leaves(fields) if isinstance(text, str) and name != SEALED_FIELD]
                 self.sealed = self.sealed or SEALED_FIELD in fields
-                # Strings stored with a blob are not its text, and the database may have put another row's there.
+                # Strings stored with a blob are not its text: the database may have moved them from another row.
                 if strings and self.sealer is None and SEALED_FIELD not in fields:
                     self.readable += strings
                 else:
@@ -316,7 +316,7 @@ class _Forgetting:
 
     def delete(self) -> bool:
         """Delete rows and blobs, and raise the generations of the ids; return whether there were generations."""
-        # Rows before blobs, so that a search meets no row without its blob; the texts of rows are read by now.
+        # Rows before blobs, so that no search finds a row without its blob; the texts were read already.
         self.store.delete(self.ids)
         if self.blobs is not None:
             self.traces += [bytes(self.blobs[spelt][HEADER_BYTES:NONCE_END]) for spelt in self.of_blobs[:_SEARCHED]]
@@ -324,7 +324,7 @@ class _Forgetting:
                 del self.blobs[spelt]
         raised: dict[str, int] = {}
         if self.generations is not None:
-            # After the rows: those that a killed run left must open when it is repeated.
+            # After the rows: the rows that a killed run left must open when it is repeated.
             spelt_ids = [spelt for key, spelt in _spelt(self.generations) if key in self.listed]
             raised = {spelt: self.generations[spelt] + 1 for spelt in spelt_ids}
             self.generations.update(raised)

@@ -84,7 +84,7 @@ class LanceStore(DatabaseStore):
         return None
 
     def _create_unless_there(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
-        # Alone: another process may make the table, or add the same columns, and a half made one does not open.
+        # Locked: another process may create the table or add the same columns, and an unfinished one does not open.
         with self._alone(self._name) if self._name else contextlib.nullcontext():
             super()._create_unless_there(dimension, metric, filter_fields)
 
@@ -126,11 +126,7 @@ class LanceStore(DatabaseStore):
 
     @contextlib.contextmanager
     def _alone(self, name: str = "") -> Iterator[None]:
-        """Lock the table against other threads and processes.
-
-        LanceDB would insert an id for each of two concurrent writers, and a compaction would remove files of an
-        unfinished write.
-        """
+        """Lock the table: concurrent writers could insert an id twice, and compaction remove files still being written."""
         name = name or self._known()  # first: a lock makes its folder
         with exclusive(Path(self._where) / f".{name}.lock", seconds=_LONGEST_WAIT):
             yield
@@ -179,7 +175,7 @@ class LanceStore(DatabaseStore):
             table.delete(self._among(table, ids))
 
     def _compact(self, name: str) -> str:
-        # It warns of readers of older versions.
+        # It warns about readers of older versions.
         with self._alone(), warnings.catch_warnings(action="ignore", category=UserWarning):
             table = self._own_table()
             # Compaction leaves files with few deleted rows as they are; an update writes every row to a new file.

@@ -44,15 +44,11 @@ KINDS = {
 }
 """The databases of this package, which no other package replaces."""
 INDEX = "sealed:"
-"""Prefix of the location of a sealed index, ``sealed:FOLDER`` or ``sealed:URL``, which is no database."""
+"""Prefix of the location of a sealed index, ``sealed:FOLDER`` or ``sealed:URL``, which is not a database."""
 
 
 def index_place(location: str) -> str | None:
-    """Return the folder or URL of ``sealed:FOLDER`` or ``sealed:URL``; None for a database.
-
-    Raises:
-        InvalidInputError: no place follows ``sealed:``.
-    """
+    """Return the folder or URL of ``sealed:FOLDER`` or ``sealed:URL``, which must not be empty; None for a database."""
     if not location.startswith(INDEX):
         return None
     if not (place := location.removeprefix(INDEX)):
@@ -81,7 +77,7 @@ def in_this_process(location: str) -> VectorStore:
     kind, _, rest = location.partition(":") if isinstance(location, str) else ("", "", "")
     if kind == INDEX[:-1]:
         raise InvalidInputError(
-            "`location`: a sealed index is no database, and has no protected vectors. Open it with "
+            "`location`: a sealed index is not a database and has no protected vectors. Open it with "
             "vecveil.SealedIndex. The commands search, reseal, compact, reconcile, forget and scan take it; migrate "
             "takes it as DEST.",
             param="location",

@@ -100,7 +100,6 @@ class SourceCheck:
 
     @property
     def personal(self) -> tuple[str, ...]:
-        """Fields to copy that look like personal data."""
         return tuple(one.name for one in self.fields if one.personal and one.name in self.carried)
 
     @property
@@ -153,11 +152,7 @@ class MigrationState(
 
 
 def read_state(path: Path) -> MigrationState | None:
-    """Return the state in the file ``path``, or None if there is no file.
-
-    Raises:
-        DataFileError: the file is damaged or not a state file.
-    """
+    """Return the state in the file ``path``, or None if there is no file; raise `DataFileError` for a damaged one."""
     path = expanded(path)
     if not path.exists():
         return None
@@ -372,7 +367,7 @@ def migrate(
                 _check_unchanged(state, source)
                 if not dest.exists():
                     dest.create(state.dimension, metric=source.info().metric, filter_fields=filters)
-        # Saved before the first row: rows without a state file could not be told from foreign ones.
+        # Saved before the first row: without a state file they could not be told from foreign rows.
         resumed = state.rows
         run.save(state)
         if not state.copied:
@@ -394,9 +389,6 @@ def verify_migration(
     """Verify that ``dest`` still contains the rows of the finished migration in ``state_file``.
 
     With ``sealer`` the blob of every row must open.
-
-    Raises:
-        StoreError: no finished migration of these stores, or a store does not answer.
     """
     with _run(source, dest, state_file, **running) as run:
         state = read_state(state_file)
@@ -808,12 +800,8 @@ def verify(
 ) -> Verification:
     """Compare all rows of ``dest`` with the checksum in ``state``, and by id with the clean ``source`` if given.
 
-    Args:
-        recorded: number of rows that earlier runs wrote, whose checksum comes from a file.
-        policy: with a noise key, releases the rows again to compare the ``recorded`` ones.
-
-    Raises:
-        StoreError: a store does not answer.
+    ``recorded`` counts rows of earlier runs, whose checksum comes from a file. A ``policy`` with a noise key releases
+    them again for comparison.
     """
     rows = checksum = bad = 0
     clean: int | None = None if source is None else 0
@@ -850,11 +838,11 @@ def verify(
                     same_row[at] = _rounded([exact[part.ids[i]] for i in at], originals.vectors[at])
                 if releases is not None:
                     repeated = np.asarray(releases.documents(originals.vectors, ids=part.ids), np.float32)
-                    # Not to the last bit: a rounded value, or a sign, may differ with the size of the batch.
+                    # Not bit for bit: a rounded value, or a sign, may differ with the size of the batch.
                     same_row &= (_units(part.vectors) * _units(repeated)).sum(axis=1) > _RELEASED_AGAIN
                 altered += int((~same_row).sum())
     same, missing = as_hex(checksum) == state.checksum, None
-    # The source's ids, asked for once more: the copy may not have read every row. The checksum reveals lost rows.
+    # List the source's ids again: the copy may not have read every row. The checksum reveals lost rows.
     if source is not None and same:
         absent = sum(hash(key) not in copied for names in source.ids() for key in _keys(dest.spelled(names)))
         missing = max(absent - state.skipped, 0)

@@ -34,7 +34,7 @@ from vecveil.stores.store import (
 )
 
 _ID, _VECTOR = "id", "embedding"
-_CREATION = 0x7665637665696C  # advisory lock of whoever makes a table
+_CREATION = 0x7665637665696C  # advisory lock for creating a table
 _COMMENT = "metric: "  # comment of the vector column, which keeps the metric of a table without index
 _VECTORS = ("vector", "halfvec", "sparsevec")
 _CLASSES = {"cosine": "cosine", "ip": "dot", "l2": "euclidean", "l1": "manhattan"}
@@ -142,7 +142,7 @@ class PgvectorStore(DatabaseStore):
             import pgvector.psycopg  # noqa: F401 - fail here and not at the first row
             import psycopg
         super().__init__(where, table, vector=vector)
-        self._remote = True  # also by a socket of this machine: its files are the server's
+        self._remote = True  # also through a local socket: the files are the server's
         self._psycopg, self._sql = psycopg, psycopg.sql
         self._opened: Any = None
         self._lock = threading.RLock()
@@ -219,11 +219,7 @@ class PgvectorStore(DatabaseStore):
         return self._name
 
     def layout(self) -> _Layout:
-        """Return the table's columns, looked up each time because another process may add some.
-
-        Raises:
-            StoreError: no such table, no primary key of one column, or no single vector column.
-        """
+        """Return the table's columns, looked up each time because another process may add some."""
         self._name = self._name or super()._known()
         with self.cursor("looking at the table", vectors=False) as cursor:
             return self._look_up(cursor)
@@ -297,7 +293,7 @@ class PgvectorStore(DatabaseStore):
         while True:
             layout = self.layout()
             behind = "" if last is None else " AND {id} > %s::" + layout.id_type
-            # With its table's name: alone, the name means the output column, a text, whose order is another.
+            # Qualified: the bare name means the output column, a text, which sorts differently.
             rows = "WHERE TRUE" + behind + " ORDER BY {table}.{id} LIMIT %s"
             batches = self._select(layout, rows, [size] if last is None else [last, size])
             if not batches:
@@ -346,7 +342,7 @@ class PgvectorStore(DatabaseStore):
         select = self._statement(rows_of, layout, beside=beside)
         with self.cursor("reading rows") as cursor:
             rows = cursor.execute(select, values).fetchall()
-        # A row without a vector counts to those before it.
+        # A row without a vector belongs to the run before it.
         sizes = (0 if row[1] is None else len(row[1]) for row in rows)
         kept = itertools.accumulate(sizes, lambda last, size: size or last, initial=layout.dimension)
         batches = []
@@ -358,7 +354,7 @@ class PgvectorStore(DatabaseStore):
         return batches
 
     def _write(self, batch: Batch) -> None:
-        # Alone only to change columns. Both locks come before the look: no other writer changes the table behind it.
+        # Exclusive only to change columns. Both locks precede the lookup: no other writer changes the table after it.
         if not self._written(batch, "ROW EXCLUSIVE"):
             self._written(batch, "ACCESS EXCLUSIVE")
 

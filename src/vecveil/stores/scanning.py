@@ -424,9 +424,7 @@ class EqualRows:
 class Survey:
     """Counts bad rows, norms, equal rows and fields over batches.
 
-    Args:
-        dimension: expected dimension.
-        accepts: function from finite vectors (N, dimension) to the mask that a protector accepts; None accepts all.
+    ``accepts`` maps finite vectors (N, dimension) to the mask that a protector accepts; None accepts all.
     """
 
     def __init__(
@@ -523,9 +521,7 @@ class Sample:
 class Reservoir:
     """Draws ``size`` rows uniformly at random, without replacement, from a stream of batches.
 
-    Args:
-        seed: fixes the sample for an order of rows, independent of the batch size.
-        among: ids to draw from; None for all.
+    ``seed`` fixes the sample for an order of rows, independent of the batch size; ``among`` restricts the ids.
     """
 
     def __init__(self, size: int, seed: int, among: Container[str] | None = None) -> None:

@@ -62,11 +62,7 @@ class _VecLayout(NamedTuple):
 
 
 class SqliteVecStore(DatabaseStore):
-    """One table.
-
-    Raises:
-        MissingDependencyError: sqlite-vec is not installed, or SQLite cannot load extensions.
-    """
+    """One table; raises `MissingDependencyError` if SQLite cannot load sqlite-vec."""
 
     kind: ClassVar[str] = "sqlite-vec"
     metrics: ClassVar[Mapping[str, Any]] = {"cosine": "cosine", "euclidean": "l2", "manhattan": "l1"}
@@ -220,8 +216,7 @@ class SqliteVecStore(DatabaseStore):
         layout = self._layout()
         if layout.vectors:
             raise StoreError(
-                "The table has further columns of vectors, which a row that is written anew would lose. Name a table "
-                "with one.",
+                "The table has further columns of vectors, which rewriting a row would lose. Name a table with one.",
                 param="table",
             )
         ids = self._keys(batch.ids)
@@ -300,8 +295,8 @@ def _values(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
     rest = {name: value for name, value in row.items() if name not in columns or name == _JSON}
     values = plain({name: row[name] for name in columns if name in row})
     if _JSON in columns:
-        return dict.fromkeys(columns, "") | values | {_JSON: as_json(rest)}  # columns to filter by hold no NULL
-    if any(value is not None for value in rest.values()):  # dropped silently, the copy would lack them
+        return dict.fromkeys(columns, "") | values | {_JSON: as_json(rest)}  # filter columns hold no NULL
+    if any(value is not None for value in rest.values()):  # otherwise the copy would silently lack them
         raise StoreError(
             "The table has no column for some fields, and sqlite-vec cannot add one. Name a new table.", param="fields"
         )

@@ -318,7 +318,7 @@ class DatabaseStore(VectorStore):
 
     def _metric_named(self, theirs: Any) -> str | None:
         """Return our name of the database's metric ``theirs``, else ``theirs``."""
-        # A copy with a different metric would rank differently: `create` refuses a name that it does not know.
+        # A copy with a different metric would rank differently: `create` refuses an unknown name.
         other = None if theirs is None else str(theirs).lower()
         return next((ours for ours, name in self.metrics.items() if name == theirs), other)
 
@@ -383,8 +383,8 @@ class DatabaseStore(VectorStore):
     def _create_unless_there(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         if not self.exists():
             self._create_new(dimension, metric, filter_fields)
-        # An empty collection may have been made beforehand, with options that `create` does not know, or by another
-        # process meanwhile.
+        # An empty collection may exist already, created with options that `create` does not know, or by another
+        # process.
         with self._guard("describing the collection"):
             existing = self.dimension()
             if existing not in (0, dimension):
@@ -398,13 +398,13 @@ class DatabaseStore(VectorStore):
             raise unknown_name(self._owner, "metric", self.metrics, metric, fix=fix)
         if not self._name:
             raise InvalidInputError(f"Name the {self.noun} to make: KIND:WHERE#NAME.", param="location")
-        # Clients refuse names by rules of their own, with an error that is not passed on.
+        # Clients reject names by their own rules; their error is not passed on.
         fix = f"Check that the database runs and takes the name for a {self.noun}, then repeat the command."
         try:
             with database_errors(f"making the {self.noun}", fix):
                 self._create(dimension, metric, filter_fields)
         except StoreError:
-            if not self.exists():  # else another process was faster
+            if not self.exists():  # otherwise another process created it first
                 raise
 
     def _check_reuse(self, filter_fields: Sequence[str]) -> None:
@@ -469,7 +469,7 @@ class DatabaseStore(VectorStore):
 @contextmanager
 def database_errors(doing: str, fix: str = "") -> Iterator[None]:
     """Convert exceptions of a database's client to `StoreError`; ``doing`` is a phrase such as ``reading rows``."""
-    # Type only, no text and no cause: clients quote rows, vectors and passwords in their messages. The error stays the
+    # Type only, no text and no cause: clients quote rows, vectors and passwords in messages. The error stays the
     # context, which VECVEIL_DEBUG=1 shows.
     try:
         yield

@@ -21,11 +21,10 @@ _TOKENS = 64  # filter tokens of a field that an audit distinguishes
 
 
 def visible_rows(database: VectorStore, ids: Sequence[str]) -> tuple[Embeddings, Embeddings | None]:
-    """Return what a store shows of the rows ``ids``, for `vecveil.audit_store`.
+    """Return what a store shows of the rows ``ids``, for `vecveil.audit_store`: vectors (N, m), and evidence (N, q).
 
-    Returns:
-        Vectors (N, m), and for sealed rows (N, q): length of the blob in bytes, and one 0/1 column for each of the
-        most frequent filter tokens. The second is None for rows without blobs.
+    The evidence of sealed rows is the length of the blob in bytes, and one 0/1 column for each of the most frequent
+    filter tokens. It is None for rows without blobs.
     """
     batch = Batch.joined([database.read(ids[i : i + _BATCH]) for i in range(0, len(ids), _BATCH)])
     if not any(SEALED_FIELD in row for row in batch.fields):
@@ -68,9 +67,8 @@ def visible_queries(
 ) -> tuple[Embeddings, Embeddings]:
     """Release and send each query; return what ``database`` sees of it, for `vecveil.audit_store`.
 
-    Returns:
-        The released vectors (N, m), and the mean vector of the rows that each query fetched (N, m). Both are means over
-        equal queries, whose noise averages out.
+    These are the released vectors (N, m), and the mean vector of the rows that each query fetched (N, m), both as means
+    over equal queries, whose noise averages out.
     """
     candidates = candidates or fitted_candidates(policy.protector)
     released = WrappedEmbedder(policy, owner="visible_queries").embed(queries, encode, query=True)
