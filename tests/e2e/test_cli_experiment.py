@@ -37,7 +37,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def done(place: Path) -> Path:
     found = spawn("experiment", "run", "mine.yaml", "--data", "data", "--out", "out", "--workers", "1", cwd=place)
     assert found.code == 0, found.err
-    assert found.out == "tradeoff: 2 cells, 2 measured, 0 were there, 0 failed\n"
+    assert found.out == "tradeoff: 2 cells, 2 measured, 0 kept, 0 failed\n"
     return place / "out"
 
 
@@ -95,7 +95,7 @@ def test_of_all_one_that_cannot_be_run_stops_no_other(
         "experiment", "run", "all", "--data", place / "data", "--out", tmp_path / "out", "--workers", 0, "--quick"
     )
     assert found.code == 1
-    assert found.out == "tradeoff: 1 cells, 1 measured, 0 were there, 0 failed\nnot run: whitebox\n"
+    assert found.out == "tradeoff: 1 cells, 1 measured, 0 kept, 0 failed\nnot run: whitebox\n"
     assert "whitebox: not run: data set 'sts12'" in found.err
 
 

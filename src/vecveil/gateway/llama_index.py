@@ -136,7 +136,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         check_saved(policy, fingerprint)
         cache = options.get("embeddings_cache")
         if cache is not None and policy.query_noise != 1:
-            said = "Leave out `embeddings_cache`: it would give a query the vector of a document, which is protected differently."
+            said = "Leave out `embeddings_cache`: it would give queries the vectors of documents."
             raise InvalidInputError(said, param="embeddings_cache")
         if isinstance(cache, BaseKVStore):
             options["embeddings_cache"] = _OwnCache(cache, policy.protector.fingerprint)

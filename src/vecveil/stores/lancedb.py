@@ -126,7 +126,7 @@ class LanceStore(DatabaseStore):
 
     @contextlib.contextmanager
     def _alone(self, name: str = "") -> Iterator[None]:
-        """Lock the table: concurrent writers could insert an id twice, and compaction remove files still being written."""
+        """Lock the table: concurrent writers could insert an id twice, and compaction remove unfinished files."""
         name = name or self._known()  # first: a lock makes its folder
         with exclusive(Path(self._where) / f".{name}.lock", seconds=_LONGEST_WAIT):
             yield
