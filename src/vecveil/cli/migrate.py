@@ -86,8 +86,8 @@ def command(source: str, dest: str, protector_file: Path | None, **options: Any)
 
     DEST sealed:FOLDER or sealed:URL is a sealed index: it takes exact vectors, texts and all fields, encrypted, and no
     protector. It may contain rows of an interrupted copy. --encoder records which encoder made the vectors. SOURCE may
-    then be a table too: CSV, JSON lines (also .gz), Parquet or .npy. --encoder encodes its texts if it has no vectors;
-    the other columns become metadata.
+    then be a table too: CSV, JSON lines (also .gz), Parquet or .npy. Without vectors, --encoder encodes its texts; the
+    other columns become metadata.
 
     With --filter-field the database sees which rows have equal values in that field, not the values.
     """
