@@ -52,7 +52,7 @@ Examples:
   vecveil audit queries.csv --store chroma:db#sealed -p drug.vecveil --concept concept.yaml --html queries.html
 """
 SEALED_ROWS, FEWEST_ROWS = 3000, 100
-"""Rows of a sealed index that are attacked by default, and at least."""
+"""Rows of a sealed index that are attacked by default; also their minimum."""
 EXAMINED_ROWS = 1000
 """Rows that are examined for plain text."""
 
@@ -196,7 +196,7 @@ def command(
     if not sealed and (input is None or concept is None):
         raise click.UsageError("Missing argument 'INPUT'." if input is None else "Missing option '--concept'.")
     if not sealed and options["seal_key"] is not None:
-        raise click.UsageError("--seal-key belongs to --store sealed:PLACE.")
+        raise click.UsageError("--seal-key requires --store sealed:PLACE.")
     if sealed and input is not None:
         raise click.UsageError("INPUT does not apply to a sealed index (sealed:): the audit uses its own texts.")
     baseline = _read_baseline(concept, is_store=protector_file is None or options["store"] is not None, options=options)
@@ -436,7 +436,7 @@ def _audit_database(
     id_column = options["id_column"]
     if (protector_file is None) == (id_column is None) or options["store"] is None:
         raise InvalidInputError(
-            "Pass --store with --id-column, the column that says which row of the database each text is, or with -p, "
+            "Pass --store with --id-column, the column with each text's row in the database, or with -p, "
             "whose texts are queries.",
             param="id_column",
         )

@@ -165,8 +165,7 @@ def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str
             return _say(_shown(error, values, arguments))
         case _ if _short_of_memory(error):
             return _say(
-                "This process may not use enough memory, or enough threads. "
-                "Raise its limits (ulimit -v, ulimit -u), or give fewer rows."
+                "The process ran out of memory or threads. Raise its limits (ulimit -v, ulimit -u), or give fewer rows."
             )
         case OSError():
             return _say(_shown(_system_error(error), values))

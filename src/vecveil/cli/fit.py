@@ -111,7 +111,7 @@ settings = shared.stacked(
         "hypernyms",
         type=shared.Assignment(),
         multiple=True,
-        help="Noun of a label, such as DRUG='a drug', for --rewrite hypernym; may be repeated.",
+        help="Noun for a label, such as DRUG='a drug', for --rewrite hypernym; may be repeated.",
     ),
     click.option(
         "--surrogate-key",
@@ -225,7 +225,7 @@ def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint]
     options["frontier_encoder"] = None
     if folder is None:
         if number is not None:
-            raise click.UsageError("--point belongs to --from.")
+            raise click.UsageError("--point requires --from.")
         return None
     source = click.get_current_context().get_parameter_source
 
@@ -248,7 +248,7 @@ def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint]
         raise click.UsageError(f"{folder.name!r} contains no {CONCEPT}: name the concept file with --concept.")
     point = record.point(number) if number is not None else record.recommended
     if number is None and point is None:
-        raise click.UsageError(f"{record.recommendation} To fit a design all the same, name its --point.")
+        raise click.UsageError(f"{record.recommendation} To fit a design anyway, name its --point.")
     if point is None:
         numbers = ", ".join(str(each.number) for each in record.points) or "none"
         raise out_of_range("fit", "point", f"one of the points of {folder.name!r} ({numbers})", number)
@@ -294,7 +294,7 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
         "--concept, --label-column and --group-column need INPUT with texts; vectors have none.": (
             input is None and bool(named("concept", "label_column", "group_column"))
         ),
-        f"--group-column belongs to methods that learn; {options['method']} does not split the texts.": (
+        f"--group-column is for methods that learn; {options['method']} does not split the texts.": (
             text_level and bool(named("group_column"))
         ),
         "--rewrite needs INPUT with texts, and a method that protects vectors.": (
@@ -561,7 +561,7 @@ def _details(protector: Protector) -> None:
             f"{'have a label' if labelled else 'hold it'}, {counts['without_concept']:,} do not{alone}."
         )
         if counts["without_concept"] < MIN_PAIRS and not labelled:
-            note("  Texts with the concept removed replaced ordinary texts, of which there were too few.")
+            note("  Texts with the concept removed replaced ordinary texts, which were too few.")
     if moved := report.get("relabelled"):
         rows = f"{moved['moved']:,} of {moved['texts']:,}"
         note(f"Relabelled by {moved['by']}: {rows} texts without the concept hold PII.")

@@ -48,7 +48,7 @@ blobs_option = click.option(
     "--blobs",
     "blobs_file",
     type=shared.FilePath(exists=True, dir_okay=False),
-    help="SQLite file of the sealed blobs, where they are apart from DATABASE.",
+    help="SQLite file of the sealed blobs, if separate from DATABASE.",
 )
 
 

@@ -112,7 +112,7 @@ def command(
     form = TableOptions.of(options)
     limits = at_most_leak is not None or at_least_search is not None
     if store_alone and not limits:
-        raise click.UsageError("--store-alone belongs to --at-most-leak and --at-least-search.")
+        raise click.UsageError("--store-alone requires --at-most-leak or --at-least-search.")
     if out.is_file():
         raise InvalidInputError(f"--out needs a folder: {out.name} is a file.", param="out")
     rows = read_rows(input, concept, form, columns=(options["group_column"],))

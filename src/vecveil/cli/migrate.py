@@ -159,7 +159,7 @@ def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, 
 
     taken = ("seal_key", "encoder", "encoder_options", "drop", "batch", "as_json")
     seal_key, drop, batch = options["seal_key"], options["drop"], options["batch"]
-    of_table = ":" not in source or os.path.exists(source)  # otherwise a location, which may contain a password
+    of_table = ":" not in source or os.path.exists(source)  # a location may contain a password
     if of_table:
         if os.path.isdir(source):
             raise click.UsageError(

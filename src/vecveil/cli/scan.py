@@ -219,7 +219,7 @@ class _TextsFile:
                     matches[row] = (text, [column[i] for column in values])
         rows = sorted(matches)
         if not rows:
-            said = "`texts` has none of the store's ids. See that --id-column names the column of these ids."
+            said = "`texts` has none of the store's ids. Check that --id-column names the column of these ids."
             raise InvalidInputError(said, param="texts")
         beside = {name: [matches[row][1][i] for row in rows] for i, name in enumerate(names)}
         return SampleTexts([matches[row][0] for row in rows], scan.sample.vectors[rows], rows, beside)
@@ -307,7 +307,7 @@ def _findings_of_audit(result: AuditResult | None, *, clean: bool) -> list[ScanF
                 "concept-not-read",
                 "info",
                 f"The attacks on words recover {recovered}, no more than guessing within the error.",
-                "Look at the other attacks in the report, and give more rows (--sample) for narrower intervals.",
+                "See the other attacks in the report, and give more rows (--sample) for narrower intervals.",
             )
         )
     return findings

@@ -70,7 +70,7 @@ def index_encoder(name: str | None, options: Sequence[tuple[str, Any]]) -> TextE
     if name is None:
         return None
     doing(f"Loading the encoder {name}")
-    return load_encoder(name, cache=None, **dict(options))  # the cache would hold clean vectors on disk
+    return load_encoder(name, cache=None, **dict(options))  # the cache would keep clean vectors on disk
 
 
 def scan_command(location: str, json_file: Path | None) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def search_command(database: str, query: str, protector_file: Path | None, as_js
         query_noise=options["query_noise"],
     )
     with collection.database:
-        # Before an encoder is loaded, which may take long.
+        # Before loading an encoder, which may take long.
         collection.sealer.keys.check_protector(collection.name, protector.fingerprint, adding=False)
         if options["encoder"] is not None or options["encoder_options"]:
             own = dict(options["encoder_options"])
@@ -205,7 +205,7 @@ def _search_index(location: str, query: str, options: dict[str, Any]) -> Ranking
             try:
                 index.ids(conditions)
                 note("No row matches. Each condition takes its own --where; 2024 is a number, '\"2024\"' is a text.")
-            except InvalidInputError as error:  # it names the fields
+            except InvalidInputError as error:  # the error names the fields
                 note(str(error))
     return hits
 
@@ -487,7 +487,7 @@ def verify_index_command(index: str, seal_key: str, as_json: bool) -> None:
     if len(found.others) > _SHOWN:
         data(f"Not part of the chain: {len(found.others) - _SHOWN:,} more")
     seen = "had seen no commit before" if found.remembered is None else f"had seen commit {found.remembered:,}"
-    note(f"This machine {seen}. Newer commits that the storage withholds from everybody cannot be detected.")
+    note(f"This machine {seen}. Nobody can detect newer commits that the storage withholds from everybody.")
 
 
 @index_group.command(
@@ -517,6 +517,6 @@ def copy_index_command(index: str, dest: str, seal_key: str, as_json: bool) -> N
         chain, lost = copy(source, place)
     note(f"{short_name(dest)} is a copy of {short_name(index)} as of commit {chain.number:,}.")
     if lost:
-        warn(f"This machine had seen {lost:,} later commits there. They are given up.")
+        warn(f"This machine had seen {lost:,} later commits there, which are lost.")
     if as_json:
         data_json({"database": short_name(dest), "commits": chain.number, "head": chain.digest, "later": lost})

@@ -135,7 +135,7 @@ class DocumentProtector(_Saved):
             return {"documents": self._rewritten(documents)}
         missing = sum(document.embedding is None for document in documents)
         if missing:
-            said = f"{missing} documents have no embedding. Put the DocumentProtector behind a document embedder."
+            said = f"{missing} documents have no embedding. Put the DocumentProtector after a document embedder."
             raise InvalidInputError(said, param="documents")
         self._warn(documents)
         embeddings = [document.embedding for document in documents]
@@ -224,7 +224,7 @@ class QueryRewriter(_Saved):
         self._policy = open_policy(protector)
         _refuse_both_stages(self._policy)
         if not self._policy.rewrites_texts:
-            said = "The protector protects vectors. Put a QueryProtector behind the text embedder."
+            said = "The protector protects vectors. Put a QueryProtector after the text embedder."
             raise InvalidInputError(said, param="protector")
 
     @component.output_types(text=str)
@@ -235,7 +235,7 @@ class QueryRewriter(_Saved):
 def _warn_ids(stacklevel: int) -> None:
     warnings.warn(
         "Haystack's default ids are unsalted hashes of the documents: anyone with access to the store can confirm a "
-        "guessed text. Give documents ids of your own.",
+        "guessed text. Give documents your own ids.",
         PlaintextWarning,
         stacklevel=stacklevel,
     )
@@ -378,7 +378,7 @@ class SealedDocumentStore(_Saved):
             _warn_ids(stacklevel=4)
         replaces = policy == DuplicatePolicy.OVERWRITE
         ids = [one.id for one in documents]
-        # Opened: for SKIP, a row that the database only says it has would be a document lost.
+        # Open the rows: with SKIP, a row that the database only claims to have would be a lost document.
         stored = set() if replaces else set(self.collection.get(ids, missing="skip").ids)
         for document in documents:
             if replaces or not (document.id in stored or document.id in chosen):

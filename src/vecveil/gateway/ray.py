@@ -193,7 +193,7 @@ def _workers(concurrency: int | tuple[int, int] | None) -> Any:
         if not 1 <= low <= high:
             raise ValueError
     except (TypeError, ValueError):
-        said = "`concurrency` is a number of workers, or the least and the most of them."
+        said = "`concurrency` is a number of workers, or (minimum, maximum)."
         raise InvalidInputError(said, param="concurrency") from None
     return ray.data.ActorPoolStrategy(min_size=low, max_size=high)
 

@@ -135,7 +135,7 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
     def _clean(self, features: dict[str, Any]) -> torch.Tensor:
         clean = features.get("sentence_embedding")
         if not isinstance(clean, torch.Tensor):
-            said = "There is no sentence_embedding. Append the module behind the pooling."
+            said = "There is no sentence_embedding. Append the module after the pooling."
             raise InvalidInputError(said, param="features")
         return clean
 
@@ -195,5 +195,5 @@ def _token_names(features: dict[str, Any], rows: int) -> list[str]:
     mask: Any = features.get("attention_mask")
     tensors = isinstance(ids, torch.Tensor) and isinstance(mask, torch.Tensor)
     if not tensors or ids.ndim != 2 or len(ids) != rows or ids.shape != mask.shape:
-        raise InvalidInputError("A key or ledger needs a model that gives token ids.", param="model")
+        raise InvalidInputError("A key or ledger needs a model that returns token ids.", param="model")
     return [" ".join(map(str, row[on.bool()].tolist())) for row, on in zip(ids.cpu(), mask.cpu(), strict=True)]

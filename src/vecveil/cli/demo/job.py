@@ -95,7 +95,7 @@ class DemoResult:
         lines = [*self._modes(), self.audit.summary(), left_out, ""]
         if self.synthetic:
             lines += [
-                "The texts are bundled notes: synthetic, nobody's, more regular than real ones.",
+                "The texts are bundled notes: synthetic, and more regular than real ones.",
                 "Your own: vecveil demo --input notes.csv --text-column text --concept FILE.yaml",
                 "",
             ]
@@ -181,7 +181,7 @@ def run_demo(
 
     audit_texts, audit_concept = part(other.tolist())
     audit_groups = None if groups is None else [groups[i] for i in other]
-    try:  # before the work: what the audit at the end would refuse
+    try:  # before the work: check what the audit would refuse at the end
         make_case(
             audit_concept.find(audit_texts, show_progress=False),
             Options(seed=seed, groups=audit_groups),

@@ -128,7 +128,7 @@ def upstream_refusal(status: int, content: bytes, retry_after: str | None) -> Up
     code = _upstream_code(content)
     named = f" ({code})" if code else ""
     if status == 429:
-        text = f"The upstream takes no more requests at the moment{named}."
+        text = f"The upstream accepts no more requests at the moment{named}."
         return UpstreamError(
             429, text, code="upstream_rate_limited", kind=RATE_LIMIT, retry_after=_seconds(retry_after), refused=status
         )

@@ -271,7 +271,7 @@ def parse_rerank(body: bytes, headers: Mapping[str, str], limits: Limits) -> Rer
     """Return the parsed request; unknown fields are ignored. Raises as `parse_request`."""
     content = parse_object(body)
     query, documents, top = (content.get(name) for name in ("query", "documents", "top_n"))
-    # No vectors: chosen directions would give a stored vector away with fewer requests than texts do.
+    # No vectors: chosen directions would reveal a stored vector with fewer requests than texts.
     if not isinstance(query, str) or not query.strip() or not is_unicode(query):
         raise invalid("query", "must be a text that is not empty; vectors are not accepted.")
     if not isinstance(documents, list) or not 0 < len(documents) <= limits.documents:
@@ -496,7 +496,7 @@ class ApiKeys:
         """Return the client whose key is in the header, or None, in time that does not depend on the keys."""
         scheme, _, given = (authorization or b"").partition(b" ")
         shown = hashlib.sha256(given.strip()).digest()
-        # No early exit: the duration must not show which key matched.
+        # No early exit: the duration must not reveal which key matched.
         known = [client for digest, client in self._clients.items() if hmac.compare_digest(digest, shown)]
         return known[0] if known and scheme.lower() == b"bearer" else None
 

@@ -130,7 +130,7 @@ def _run_here(
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            announce()  # uvicorn has installed its signal handlers: a stop is orderly from now on
+            announce()  # uvicorn has installed its signal handlers: from now on it stops cleanly
 
     service = open_service(settings)
     app = _application(service, settings, () if routers is None else routers(service), open_paths)

@@ -191,7 +191,7 @@ class Service:
             for field in sealing.filter_fields:
                 if row and row.get(field) is not None:
                     typed_value(row[field])
-        # Of every later writer's rows, the tokens of a further field would show the database which share its value.
+        # Tokens of an additional field would show the database which later rows share its value.
         keys = self.sealer.keys
         filled = isinstance(keys, KeyStore) and sealing.collection in keys.collections()
         named = set(sealing.filter_fields) if filled and client.grants is not None else set()
@@ -269,7 +269,7 @@ class Service:
             keys.check_protector(name, protector.fingerprint, adding=True, encoder=protector.encoder_info.fingerprint)
             noted = keys.read(name)
             tokens = filter_tokens(noted, {*noted.filter_fields, *sealing.filter_fields}, blobs, metadata)
-            keys.note_filter_fields(name, sealing.filter_fields)  # behind the tokens, which check the values
+            keys.note_filter_fields(name, sealing.filter_fields)  # after the tokens, which check the values
         self.metrics.blobs.labels("sealed").inc(len(blobs))
         return list(zip(blobs, tokens, strict=True))
 

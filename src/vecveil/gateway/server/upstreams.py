@@ -124,7 +124,7 @@ class VerifiedUpstream:
             texts, model=model, dimension=self._protector.dimension, headers=headers, query=query
         )
         await self.ensure(model, headers)  # a retry may have reached another server
-        # Longer vectors are the protector's to refuse. A local encoder may know no word of a text.
+        # The protector refuses longer vectors. A local encoder may not know any word of a text.
         if not self._local and np.linalg.norm(encoded.vectors, axis=1).min() < self._protector.least_norm:
             self._verified.clear()
             self._refuse("vectors shorter than the fit's")

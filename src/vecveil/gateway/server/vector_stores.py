@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _MOST_RESULTS, _RESULTS = 50, 10  # OpenAI's
 _MOST_QUERIES = 32
-_RANKERS = ("none", "auto", "default-2024-11-15")  # OpenAI's; here the ranking is exact in any case
+_RANKERS = ("none", "auto", "default-2024-11-15")  # OpenAI's; the ranking is always exact here
 _ORDERS = ("gt", "gte", "lt", "lte")
 _COMPARISONS = ("eq", "ne", *_ORDERS, "in", "nin")
 _DEEPEST, _MOST_VALUES = 16, 1000  # of filters: each value costs a pass over all rows
@@ -158,7 +158,7 @@ class VectorStores:
     async def aclose(self) -> None:
         for served in self._indexes.values():
             await served.upstream.aclose()
-            with suppress(ApiError):  # it waits for the storage
+            with suppress(ApiError):  # waits for the storage
                 await self._threads.run(served.index.close)
 
     def of(self, name: str, client: ApiClient) -> ServedIndex:
