@@ -244,7 +244,6 @@ def _left_behind(arguments: Sequence[str]) -> str:
 
 
 def _say(text: str, *, kind: str = "error: ") -> int:
-    """Write one line to stderr; return 1."""
     line = " ".join(text.split())
     start = "\n" if kind == "" and sys.stderr is not None and sys.stderr.isatty() else ""  # below an unfinished bar
     _write(f"{start}vecveil: {kind}{line}\n")

@@ -212,7 +212,6 @@ def kernel() -> dict[str, Any]:
 
 
 def cpu() -> dict[str, Any]:
-    """Return cores and threads; figures that need torch are None without it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     figures = {"cores": cores, "noise_threads": thread_count(), "torch_threads": None, "bf16": None}
     try:
@@ -261,7 +260,6 @@ def encoder() -> dict[str, Any]:
 
 
 def cache() -> dict[str, Any]:
-    """Return the folder of cached embeddings, its size, and the free space of its disk."""
     folder = default_cache_folder()
     size = sum(f.stat().st_size for f in folder.glob("*") if f.is_file()) if folder.is_dir() else 0
     existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())

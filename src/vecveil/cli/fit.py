@@ -424,7 +424,6 @@ def _rewritten(rewriting: dict[str, Any]) -> str:
 
 
 def _kept(report: Mapping[str, Any]) -> str:
-    """Return the utility for which the fit was made."""
     named = report["utility"].get(report["utility_task"])
     if named is None:
         return "not measured"
@@ -533,7 +532,6 @@ def _advice(
 
 
 def _left(leak: dict[str, Any]) -> float:
-    """Return the leakage over chance as a share of that of clean vectors."""
     over = leak["clean"] - leak["chance"]
     return max(0.0, (leak["value"] - leak["chance"]) / over) if over > 0 else 1.0
 

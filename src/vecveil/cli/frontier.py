@@ -187,7 +187,6 @@ def _none(record: FrontierRecord, leak: float | None, search: float | None, stor
 
 
 def _named(point: FrontierPoint, store_alone: bool) -> str:
-    """Return the number of a point with its leakage and utility."""
     result = point.search(store_alone=store_alone)
     ranked = f" with {result.candidates} candidates" if result is not None and result.candidates else ""
     search = "" if result is None else f", keeps {share(result.value)} of search{ranked}"

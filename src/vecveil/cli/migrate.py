@@ -154,7 +154,6 @@ def command(source: str, dest: str, protector_file: Path | None, **options: Any)
 
 
 def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, Any]) -> None:
-    """Copy the rows of a database or table to the sealed index at ``dest``."""
     from vecveil.stores.filling import fill, fill_from_table
 
     taken = ("seal_key", "encoder", "encoder_options", "drop", "batch", "as_json")
@@ -218,7 +217,6 @@ def _ask(protector: Protector, file: str) -> None:
 
 
 def _destination(location: str) -> VectorStore:
-    """Return the store at ``location``; errors name DEST."""
     try:
         return open_store(location)
     except InvalidInputError as error:

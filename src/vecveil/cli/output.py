@@ -48,7 +48,6 @@ def data(line: str) -> None:
 
 
 def block(text: str, *, err: bool = False) -> None:
-    """Write a text of several lines, such as a table, to stdout or stderr."""
     click.echo("\n".join(map(printable, text.rstrip("\n").split("\n"))), err=err)
 
 
@@ -85,7 +84,6 @@ def share(value: float | None) -> str:
 
 
 def number(value: Any) -> str:
-    """Return a parameter's value for people."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     return f"{value:.4g}" if isinstance(value, float) else str(value)

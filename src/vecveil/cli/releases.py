@@ -34,7 +34,6 @@ class Release:
 
     @classmethod
     def of(cls, options: dict[str, Any], *, noise: bool) -> Release:
-        """Take the options out of ``options`` and reject incompatible ones."""
         names = ("key_file", "key_env", "key_id", "ledger_file", "cap", "raise_cap")
         release = cls(noise, options.pop("id_column", None), **{name: options.pop(name) for name in names})
         keyed, ledger = release.source is not None, release.ledger_file is not None

@@ -280,7 +280,6 @@ def _is_clean(known: SampleTexts, options: dict[str, Any]) -> bool:
 
 
 def _findings_of_audit(result: AuditResult | None, *, clean: bool) -> list[ScanFinding]:
-    """Return the findings of the attacks and of the comparison with an encoder."""
     findings = []
     if clean:
         findings.append(
@@ -316,7 +315,6 @@ def _findings_of_audit(result: AuditResult | None, *, clean: bool) -> list[ScanF
 def _not_tested(
     scan: Scan, known: SampleTexts | None, concept: Path | None, encoder: str | None, failed: str | None
 ) -> list[str]:
-    """Return the questions that this scan leaves open."""
     attackers, sentences = "What attackers recover from the vectors", []
     if not scan.complete:
         sentences.append(f"Rows behind the first {scan.survey.rows:,} (--limit).")

@@ -226,7 +226,6 @@ def _conditions(where: Sequence[tuple[str, str, Any]]) -> dict[str, dict[str, An
 
 
 def _show(hits: Ranking, as_json: bool) -> None:
-    """Print the hits of an index or of a collection, best first."""
     names = ("id", "score", "text", "metadata")
     rows = zip(hits.ids, hits.scores.tolist(), hits.texts, hits.metadata, strict=True)
     found = [dict(zip(names, row, strict=True)) for row in rows]

@@ -479,7 +479,6 @@ class SealedEmbeddingRetriever:
 
 
 def _sealed(document: Document) -> dict[str, Any]:
-    """Return the parts of a document that its blob contains, except the content."""
     fields = document.to_dict(flatten=False)
     rest = {name: fields[name] for name in ("blob", "sparse_embedding") if fields[name] is not None}
     if document.content is None:

@@ -178,7 +178,6 @@ class _BatchTask:
 
 
 def _known_texts(ds: Any, job: BulkJob) -> bool:
-    """Return whether ``ds`` is known to contain texts and no vectors."""
     if job.embedding_column is not None:
         return False
     schema = ds.schema(fetch_if_missing=False)  # fetching would compute part of the dataset

@@ -94,7 +94,6 @@ def anywhere(job: BulkJob) -> BulkJob:
 
 @lru_cache(maxsize=1)
 def _opened(work: BulkJob | Unsealing) -> ArrowProtection | Unsealing:
-    """Return this process's work, which loads protector, keys and encoder once."""
     return ArrowProtection(work) if isinstance(work, BulkJob) else work
 
 

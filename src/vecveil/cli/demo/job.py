@@ -90,7 +90,6 @@ class DemoResult:
         }
 
     def summary(self) -> str:
-        """Return the table for the terminal, with the files."""
         left_out = f"To save time the demo leaves out the attacks {', '.join(LEFT_OUT)}; `vecveil audit` runs them."
         lines = [*self._modes(), self.audit.summary(), left_out, ""]
         if self.synthetic:

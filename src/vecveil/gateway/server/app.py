@@ -177,7 +177,6 @@ class _Guard:
 
 
 def _route(path: str) -> str:
-    """Return the name of a path in metrics and the log."""
     if store := _STORE.fullmatch(path):
         return f"{_STORES}/{{name}}{store[1] or ''}"
     return path if path in _ROUTES else "other"

@@ -76,13 +76,7 @@ class PageTexts:
 
 @dataclass(frozen=True)
 class PageLimits:
-    """Limits of the page.
-
-    Attributes:
-        texts, words: number per job.
-        file_bytes: size of a protector's file.
-        files: loaded protectors kept in memory.
-    """
+    """Limits of the page: texts and words of a job, bytes of a protector's file, and files to keep in memory."""
 
     texts: int = 20
     text_characters: int = 2000
@@ -144,8 +138,6 @@ class _StoppedError(Exception):
 
 @dataclass(eq=False, repr=False)
 class PreviewJob:
-    """A running or ended preview."""
-
     id: str
     state: Literal["running", "done", "failed", "cancelled"] = "running"
     share: float = 0.0
@@ -245,9 +237,7 @@ def _busy(text: str) -> ApiError:
 class PageProtector:
     """A protector on the page and the upstream of its clean vectors.
 
-    Attributes:
-        id: policy name of a served protector; random and secret for a loaded one.
-        model: model name for the upstream.
+    ``id`` is the policy name of a served protector, and random and secret for an uploaded one.
     """
 
     id: str
@@ -309,7 +299,6 @@ class _Shelf:
         self._loaded.pop(id, None)
 
     def _partner(self, protector: Protector) -> PageProtector:
-        """Return a served protector with the same encoder."""
         # Never load an encoder by the name in an uploaded file: it may be any folder or URL.
         info = protector.encoder_info
         for served in self.served.values():

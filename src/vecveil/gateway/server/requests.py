@@ -55,10 +55,7 @@ _TOKENS = (
 class Admission:
     """Admission control by host, API key and load, before a body is read.
 
-    Attributes:
-        keys: accepted API keys; None admits everybody.
-        open_paths: paths that need no key.
-        hosts: accepted values of the header Host, lower case and without port; None accepts any.
+    ``keys`` None admits everybody. ``hosts`` None accepts any Host header, else names in lower case without port.
     """
 
     limits: Limits
@@ -180,17 +177,10 @@ class Sealing:
 
 @dataclass(frozen=True, repr=False)
 class EmbeddingRequest:
-    """A parsed request for embeddings.
+    """A parsed request for embeddings; None stands for a missing field.
 
-    Attributes:
-        texts: at least one, none empty.
-        model: model name without the suffix of the side.
-        named: model name as the client sent it.
-        policy: policy name in the header, or None.
-        base64: encode vectors as base64 of little-endian float32 instead of lists.
-        dimensions: required dimension, or None.
-        ids: one item id per text, or None.
-        sealing: None seals nothing.
+    ``named`` is the model name as sent, ``model`` the same without the suffix of the side. At least one text, none
+    empty. ``base64`` encodes vectors as little-endian float32 instead of lists.
     """
 
     texts: list[str]
@@ -206,16 +196,10 @@ class EmbeddingRequest:
 
 @dataclass(frozen=True, repr=False)
 class RerankRequest:
-    """A parsed request to rank sealed documents.
+    """A parsed request to rank sealed documents; ``top`` is the number to return.
 
-    Attributes:
-        ids: distinct ids of the documents.
-        blobs: sealed documents; empty for one that is not base64.
-        model: model name, which may be empty.
-        policy: policy name in the header, or None.
-        top: number of documents to return.
-        with_texts: return the documents' texts.
-        collection: None takes the one whose key sealed the documents.
+    ``ids`` are distinct; the blob of a document that is not base64 is empty. Without ``collection``, the documents' key
+    determines it.
     """
 
     query: str

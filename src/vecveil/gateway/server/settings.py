@@ -31,12 +31,8 @@ _FOLDERS = ("encoder", "upstream")
 class ServedPolicySettings:
     """Configuration of one policy.
 
-    Attributes:
-        protector: path of the protector's file.
-        query_noise: noise of a query in units of a document's; 0 for none.
-        key: source of the noise keys: a key file, or ``env:NAME``.
-        ledger: path of an existing ledger.
-        upstream: None uses the server's upstream.
+    ``query_noise`` is in units of a document's, 0 for none. ``key`` is a key file of noise keys, or ``env:NAME``. The
+    ``ledger`` must exist. Without ``upstream``, the server's is used.
     """
 
     protector: str

@@ -75,7 +75,6 @@ def parse_search(body: bytes) -> SearchRequest:
 
 
 def _known(given: Any, *names: str, param: str | None = None) -> dict[str, Any]:
-    """Return the fields of an object that are not null."""
     if not isinstance(given, dict):
         raise invalid(param or "body", "must be an object.")
     if not given.keys() <= set(names):
