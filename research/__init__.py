@@ -91,7 +91,6 @@ def run(
         quick: measure the coarse version.
         seeds: replaces the number of seeds in the specification.
         methods: files of submitted methods, for the experiment ``benchmark``; their code runs.
-        options: see `running.RunOptions`.
     """
     from research.running import run_cells
 
@@ -120,7 +119,7 @@ def _seeded(spec: Spec, seeds: int) -> Spec:
 def _with_submitted(spec: Spec, text: str, methods: Sequence[str | Path]) -> tuple[Spec, str]:
     """Return the specification and its text with files of submitted methods and their checksums.
 
-    The checksums let `summarise` find the records of a file's state without running it.
+    The checksums let `summarise` find the records of one version of a file without running it.
     """
     from research.catalogue.benchmark import BenchmarkSpec, file_checksum, submitted_module
 
@@ -206,7 +205,7 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
 
 
 def _concepts(spec: Spec) -> list[str]:
-    """Return the note on which concept each problem has; none for an experiment without problems."""
+    """Return a note on the concept of each problem; none for an experiment without problems."""
     problems: dict[str, list[str]] = {}
     for name, concept in spec.concepts().items():
         problems.setdefault(str(concept), []).append(name)

@@ -24,7 +24,7 @@ from vecveil.types import Embeddings
 
 T = TypeVar("T")
 KEPT = 24  # results of `once`: vectors of a few problems, a mask or two
-FIT_COUNTS = (10, 5, 3)  # as `vecveil.fit` chooses the words that get a label
+FIT_COUNTS = (10, 5, 3)  # as `vecveil.fit` chooses the words with a label
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,7 +55,7 @@ class Material:
 
     @cached_property
     def fit_labels(self) -> npt.NDArray[np.uint8]:
-        """(len(fit_rows), V) concept words of the fitted texts, rarer ones included."""
+        """(len(fit_rows), V) concept words of the fitted texts, including rare ones."""
         matches = self.case.matches
         words: TokenVocabulary = matches.frequent_tokens(FIT_COUNTS, self.fit_rows)
         return matches.token_labels(words)[0][self.fit_rows]
@@ -80,7 +80,7 @@ class Bench:
         self._kept: OrderedDict[Any, Any] = OrderedDict()
 
     def once(self, key: Any, make: Callable[[], T]) -> T:
-        """Return the cached result for ``key``, or make it; the least recently used are dropped."""
+        """Return the cached result for ``key``, or compute it; the least recently used are dropped."""
         if key not in self._kept:
             self._kept[key] = make()
             while len(self._kept) > KEPT:
@@ -93,14 +93,13 @@ class Bench:
         return self.once(("problem", name), lambda: make_problem(name, self.spec.problem(name), self.data))
 
     def encoder(self, name: str | None = None) -> Any:
-        """Return an encoder by name or folder; None stands for the specification's."""
+        """Return an encoder by name or folder; None takes the specification's."""
         from vecveil.texts.encoders import load_encoder
 
         chosen = self.spec.encoder if name is None else name
         return self.once(("encoder", chosen), lambda: load_encoder(chosen, show_progress=False))
 
     def task(self, name: str, encoder: Any) -> UtilityTask:
-        """Return the utility task of a data set, encoded."""
         key = ("task", name, getattr(encoder, "fingerprint", id(encoder)))
         return self.once(key, lambda: read_task(name, self.data, encoder.encode))
 
@@ -118,9 +117,9 @@ class Bench:
         return spec.utility or spec.data[0]
 
     def digest_of(self, name: str) -> list[str]:
-        """Return hashes of a problem's texts and concept, of its task, and of an encoder given as a folder."""
+        """Return hashes of a problem's texts and concept, of its task, and of an encoder in a folder."""
         found = [self.problem(name).digest]
-        with contextlib.suppress(InvalidInputError):  # a data set that is good for no task; who needs one says so
+        with contextlib.suppress(InvalidInputError):  # a data set without a task; code that needs one raises
             found.append(self.task_digest(self.utility_of(name)))
         if Path(self.spec.encoder).is_dir():
             found.append(self.encoder().fingerprint)

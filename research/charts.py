@@ -15,7 +15,7 @@ EDGE = 8  # pixels above and below a curve
 MOST_MARKS = 30  # points: more of them would hide the line
 COLOURS = 8  # of the style sheet: ``series-0`` to ``series-7``
 MOST_TICKS = 7
-LEAST_GAP = 9  # per cent of the width: closer numbers would run into each other on a phone
+LEAST_GAP = 9  # per cent of the width: closer numbers would overlap on a phone
 LETTER = 6.3  # pixels: a little more than the mean width of a letter of 11 pixels
 
 
@@ -90,7 +90,7 @@ def _linear_ticks(bare: Across) -> list[float]:
     """Return three to nine round numbers between the ends."""
     rough = (bare.high - bare.low) / 4
     # The largest step of 1, 2 or 5 times a power of ten that fits four times into the span. 1e-9 absorbs rounding,
-    # which would else choose the next smaller power.
+    # which would otherwise choose the next smaller power.
     power = 10.0 ** math.floor(math.log10(rough) + 1e-9)
     step = next(s for s in (5, 2, 1) if s * power <= rough * (1 + 1e-9)) * power
     first, last = math.ceil(bare.low / step - 1e-9), math.floor(bare.high / step + 1e-9)
@@ -109,7 +109,7 @@ def _log_ticks(bare: Across) -> list[float]:
 
 
 def _figure_ticks(figure: Figure) -> list[tuple[float, str]]:
-    """Return the scale of a figure's values, intervals and chance; for bars it includes 0."""
+    """Return the ticks for a figure's values, intervals and chance; for bars they include 0."""
     values = [0.0] if figure.kind == "bars" else []
     for _, *heights in _points(figure):
         values += [height for height in heights if height is not None]
@@ -229,7 +229,7 @@ class Heat:
     Attributes:
         strongest: the value farthest from 0, which has the full colour.
         sides: CSS class and end of the scale, for each sign that occurs.
-        step: every how many columns have a name.
+        step: interval between named columns.
         deep: room for the names of the columns.
     """
 

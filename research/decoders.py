@@ -1,7 +1,7 @@
-"""Reconstruction attacks: their settings, base decoders, and what they write of protected vectors.
+"""Reconstruction attacks: their settings, base decoders, and reconstructions from protected vectors.
 
-A base is trained once on clean vectors of a corpus and kept in the work folder. Judged texts, and near copies of
-them, are not in its training texts.
+A base is trained once on clean vectors of a corpus and kept in the work folder. Its training texts exclude judged
+texts and near copies of them.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class DecoderSpec(Settings, frozen=True, kw_only=True):
 
     @property
     def base(self) -> dict[str, Any]:
-        """The settings that decide a base, besides its texts."""
+        """The settings that determine a base, besides its texts."""
         own = ("preset", "model", "options", "epochs", "rounds")
         return {name: getattr(self, name) for name in own}
 
 
 class _KeepsWritten(ReconstructionAttack):
-    """Keep the texts written last; settings name the base's folder without its path."""
+    """Keep the last reconstructions; settings name the base's folder without its path."""
 
     validation_share = 0.04
     written: list[str]
@@ -103,7 +103,7 @@ class Geia(_KeepsWritten, GEIAAttack):
 
 
 class Vec2Text(_KeepsWritten, Vec2TextAttack):
-    """Vec2Text, likewise."""
+    """Vec2Text as experiments run it."""
 
 
 def _portable(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,13 +170,13 @@ def make_attack(
 
 
 def check_decoders(decoders: Mapping[str, DecoderSpec]) -> None:
-    """Raise `InvalidInputError` for settings from which no attack can be made."""
+    """Raise `InvalidInputError` for settings that define no attack."""
     for kind, spec in decoders.items():
         make_attack(kind, spec, epochs=spec.epochs, start=None, encode=_nothing, rate=spec.fine_tuning_rate)
 
 
 def _nothing(texts: Sequence[str]) -> Any:
-    raise NotImplementedError  # stands for an encoder that is not asked
+    raise NotImplementedError  # placeholder for an encoder that is not called
 
 
 NEAR = 0.85  # cosine from which a text counts as a copy of another
@@ -226,10 +226,10 @@ def base_decoder(bench: Bench, problem: str, kind: str, spec: DecoderSpec) -> Pa
     """Return the folder of an attack's base, training it if needed.
 
     The problem's texts and their near copies are removed from the corpus, so one base serves every seed. An interrupted
-    training resumes; of two processes one trains and the other waits.
+    training resumes; only one process trains, others wait.
 
     Raises:
-        DataFileError: ``start_from`` holds no decoder of this kind, or the corpus has no texts besides the problem's.
+        DataFileError: ``start_from`` has no decoder of this kind, or the corpus has no texts besides the problem's.
     """
     if spec.start_from is not None:
         given = Path(spec.start_from)
@@ -269,7 +269,7 @@ def _finished(folder: Path) -> bool:
 
 
 def trained_as(folder: Path) -> dict[str, float]:
-    """Return the numbers that a decoder's file keeps about its training."""
+    """Return the numbers about its training in a decoder's file."""
     for name in _FILES.values():
         with contextlib.suppress(OSError):
             held: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
@@ -316,7 +316,7 @@ def target_words(material: Material) -> WordsOf:
 
 
 def every_word(material: Material) -> WordsOf:
-    """Return the function from texts to all words of the concept in each, rare ones included."""
+    """Return the function from texts to all words of the concept in each, including rare ones."""
     return _words_among(set(material.problem.categories))
 
 
@@ -440,7 +440,7 @@ def _denoised(release: Release, X: Embeddings, Y: Embeddings, seed: int) -> tupl
 
 
 def _decides(attack: Any, base: Path, train: TextVectors, release: Release | None, dimension: int) -> str:
-    """Return a hash of the base and of everything a checkpoint must agree with, so that none is refused."""
+    """Return a hash of the base and of everything that a checkpoint must match, so that none is refused."""
     found = hashlib.sha256(repr(sorted(attack._settings().items())).encode())
     for file in sorted([*base.rglob("*.safetensors"), *base.rglob("*.bin")]):
         with open(file, "rb") as weights:

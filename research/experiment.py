@@ -87,7 +87,7 @@ class Records(Sequence[Mapping[str, Any]]):
         return number(self.figures(*path), **options)
 
     def plain(self, *path: str, digits: int = 0, **options: Any) -> Number | None:
-        """Return `number` of a quantity that is no share."""
+        """Return `number` for a quantity that is not a share."""
         return self.number(*path, digits=digits, percent=False, **options)
 
     def estimate(self, *path: str, **options: Any) -> Number | None:
@@ -145,15 +145,11 @@ class Experiment(ABC, Generic[S]):
 
     @abstractmethod
     def cells(self, spec: S) -> list[Cell]:
-        """Return every cell; those that share a costly preparation side by side."""
+        """Return every cell; cells that share a costly preparation are adjacent."""
 
     @final
     def distinct_cells(self, spec: S) -> list[Cell]:
-        """Return every cell once.
-
-        Raises:
-            DataFileError: there is none, or two have one name and would share a record.
-        """
+        """Return every cell once; raise `DataFileError` if there is none, or if two would share a record."""
         cells = list(dict.fromkeys(self.cells(spec)))
         if not cells:
             text = f"experiment: the specification of {self.name!r} has no cells: a list in it is empty."
@@ -173,7 +169,7 @@ class Experiment(ABC, Generic[S]):
         """Return tables, figures and findings drawn from records."""
 
     def settings(self, spec: S, cell: Cell) -> dict[str, Any]:
-        """Return the settings that decide a cell's record besides its axes: more seeds or methods repeat nothing.
+        """Return the settings that determine a cell's record besides its axes: more seeds or methods repeat nothing.
 
         Subclasses add the settings that a cell depends on.
         """
@@ -192,7 +188,7 @@ class Experiment(ABC, Generic[S]):
         return () if name is None else (name,)
 
     def prepare(self, spec: S, bench: Bench, cells: Sequence[Cell]) -> None:
-        """Prepare once what all cells need, with a progress bar: by default, encode the problems' texts."""
+        """Prepare once for all cells, with a progress bar: by default, encode the problems' texts."""
         for name in dict.fromkeys(n for cell in cells for n in self.problems(spec, cell)):
             bench.encode(name)
 

@@ -16,11 +16,7 @@ from vecveil.privacy.sensitivity.hard_concrete import MaskOptions
 
 
 def mask_options(options: Mapping[str, float]) -> MaskOptions:
-    """Return the published settings of the mask training, with ``options`` in their place.
-
-    Raises:
-        InvalidInputError: an unknown option, or a value out of range.
-    """
+    """Return the published settings of the mask training, replaced by ``options``; raise for an invalid one."""
     numbers = {*MaskOptions.__dataclass_fields__} - {"hidden", "loss", "device"}
     check_names("mask options", options, sorted(numbers))
     return MaskOptions(**whole_numbers(options))
@@ -52,8 +48,8 @@ class GridSpec(SeededScalesSpec, frozen=True, kw_only=True):
     Attributes:
         methods: names of `vecveil.privacy.protector.METHODS`.
         scales: see `parse_scale`; ``clean`` is measured once for all methods.
-        own_scales: method -> its scales, in place of ``scales``.
-        further: let attackers also learn from texts with exchanged terms.
+        own_scales: method -> its scales, instead of ``scales``.
+        further: let attackers also train on texts with exchanged terms.
         options: method -> options of the method.
     """
 

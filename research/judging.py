@@ -67,9 +67,9 @@ def _difference(one: Quantity, other: Quantity, times: float) -> tuple[float, fl
 
 
 def compare(one: Quantity, other: Quantity, *, times: float = 1.0, by: float = 0.0) -> int:
-    """Return 1 or −1 where ``one`` is above or below ``times * other + by`` beyond the interval, otherwise 0.
+    """Return 1 or −1 if ``one`` is above or below ``times * other + by`` beyond the interval, otherwise 0.
 
-    Printed figures are compared as they stand.
+    Printed figures are compared as printed.
     """
     gap, half = _difference(one, other, times)
     if isinstance(one, Measured) or isinstance(other, Measured):
@@ -84,7 +84,7 @@ class Tally:
 
     Attributes:
         broken: the cells that contradict it.
-        margin: whether figures are compared with a margin: one that lies in the interval is no equality.
+        margin: figures are compared with a margin: a figure within the interval is not an equality.
     """
 
     held: int
@@ -95,7 +95,7 @@ class Tally:
 
     @classmethod
     def of(cls, outcomes: Sequence[tuple[int, Row]], *, margin: bool = False) -> Tally:
-        """Return the counts of outcomes: positive where the claim holds, negative where it is contradicted."""
+        """Return the counts of outcomes: positive if the claim holds, negative if it is contradicted."""
         broken = tuple(cell for outcome, cell in outcomes if outcome < 0)
         return cls(sum(o > 0 for o, _ in outcomes), len(broken), len(outcomes), broken, margin)
 
@@ -131,7 +131,7 @@ def verdict(tally: Tally, *, fewest: int = FEWEST) -> Verdict:
 
 
 def within(value: Quantity, *, least: float = -math.inf, most: float = math.inf) -> Verdict:
-    """Return the verdict on bounds: unclear where the interval of the value holds one."""
+    """Return the verdict on bounds: unclear if the interval of the value contains one."""
     outcomes = [compare(value, least)] if math.isfinite(least) else []
     outcomes += [-compare(value, most)] if math.isfinite(most) else []
     if min(outcomes) < 0:
@@ -145,8 +145,8 @@ class Order:
 
     Attributes:
         figure: column to compare.
-        of, against: keys of the two rows; a list stands for each of its values. Keys that neither names must agree.
-        by: margin, in the unit of the rows; a negative one allows for so much.
+        of, against: keys of the two rows; a list allows each of its values. Keys that neither names must agree.
+        by: margin, in the unit of the rows; a negative one is a tolerance.
         times: factor of ``against``: ``lower`` with 1.25 is at most 1.25 times as much.
     """
 
@@ -212,11 +212,11 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A figure is at least so much wherever other figures are small enough.
+    """A figure is at least a bound wherever other figures are small enough.
 
     Attributes:
         of: keys of the rows.
-        limits: columns and the most that they may hold; a row above a limit makes no cell.
+        limits: maximum value by column; a row above a limit is not a cell.
     """
 
     figure: str
@@ -242,7 +242,7 @@ def _value(figure: Quantity) -> float:
 
 
 def _matching(rows: Sequence[Row], wanted: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the rows whose keys have the wanted values; a list stands for each of its values."""
+    """Yield the rows whose keys have the wanted values; a list allows each of its values."""
     for row in rows:
         if all(
             key in row and (row[key] in value if isinstance(value, list) else row[key] == value)

@@ -29,10 +29,9 @@ UTILITY_DRAWS = 3
 
 
 def attacks_named(names: Sequence[str], *, further: bool) -> list[Attack[LabelledVectors, Any]]:
-    """Return token-inference attacks by name, ``quick`` and ``full`` standing for a tier.
+    """Return token-inference attacks by name; ``quick`` and ``full`` are tiers.
 
-    Args:
-        further: whether there are further texts to learn from; without them the attack that needs them is left out.
+    Without ``further`` texts to learn from, the attack that needs them is left out.
     """
     known: dict[str, Attack[LabelledVectors, Any]] = {
         attack.name: attack for attack in ladder_attacks("full", device="cpu")
@@ -96,7 +95,7 @@ def _fit(material: Material, rows: Any, method: str, arguments: dict[str, Any]) 
 
 
 def utility(task: UtilityTask, protector: Protector | None, seed: int) -> dict[str, Any]:
-    """Return a task's figure with both sides protected, the mean of three draws of noise; a text stage does nothing."""
+    """Return a task's figure with both sides protected, the mean of three draws of noise, without text stages."""
     clean = task.clean()
     if protector is None:
         return utility_record(clean, clean)

@@ -27,7 +27,7 @@ Spans = Sequence[Sequence[Mapping[str, Any]]]
 
 
 def read_terms(path: Path) -> dict[str, list[str]]:
-    """Return the terms of a JSON or YAML file by group; those of a plain list, or one a line, are ``terms``."""
+    """Return the terms of a JSON or YAML file by group; a plain list, or one term a line, is the group ``terms``."""
     text = read_text(path, owner="read_terms", most=1 << 28)
     if path.suffix.lower() in (".json", ".yaml", ".yml"):
         content: Any = load_yaml(text, path.name, owner="read_terms")
@@ -187,7 +187,6 @@ class Problem:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of the texts, of the spans, and of the groups."""
         found = hashlib.sha256()
         for text, row, group in zip(self.texts, self.matches.spans, self.groups, strict=True):
             spans = [(span.start, span.end, span.label) for span in row]

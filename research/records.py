@@ -1,4 +1,4 @@
-"""Records of cells on disk: one file each, written when the cell is done, and one file that gathers them.
+"""Records of cells on disk: one file each, written when the cell is finished, and one file that gathers them.
 
 An experiment's folder holds ``cells/*.json``, ``records.jsonl`` (the records of the last run's specification, one a
 line) and ``spec.yaml``. Reading merges both; a record in ``cells`` takes precedence. Only a cell with the same
@@ -43,7 +43,7 @@ class Envelope(Record, frozen=True, tag_field="schema", tag=SCHEMA):
 
 
 class RecordFolder:
-    """The records of one experiment; the first write makes the folder."""
+    """The records of one experiment; the first write creates the folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,15 +59,17 @@ class RecordFolder:
     def _path(self, cell: Cell, settings: str) -> Path:
         name = cell.name
         data = name.encode("utf-8", "surrogatepass")
-        if len(data) > _LONGEST or not name.isprintable():  # what a file system refuses; the hash keeps cells apart
+        if (
+            len(data) > _LONGEST or not name.isprintable()
+        ):  # characters that a file system refuses; the hash distinguishes cells
             name = hashlib.sha256(data).hexdigest()[:24]
         return self.folder / "cells" / f"{name}-{settings}.json"
 
     def gather(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Write records into one file, a line each, after saving records of other cells in it as files."""
+        """Write records into one file, one a line, after saving its records of other cells as files."""
         kept = {_key(record) for record in records}
         others: dict[tuple[str, str], dict[str, Any]] = {}
-        with contextlib.suppress(DataFileError):  # what cannot be read is no record
+        with contextlib.suppress(DataFileError):  # unreadable lines are not records
             self._add_gathered(others)
         for key in others.keys() - kept:
             cell = Cell.of(**others[key]["cell"])

@@ -75,7 +75,7 @@ def experiment_to_html(record: Mapping[str, Any]) -> str:
 def experiment_to_markdown(record: Mapping[str, Any]) -> str:
     """Return the record of an experiment as Markdown, in which no text of the record can become markup.
 
-    The paper's figures follow ours in a column of their own. Charts are named, not drawn.
+    The paper's figures follow ours in a separate column. Charts are named, not drawn.
     """
     experiment = read_experiment(record, owner="experiment_to_markdown")
     return render("experiment.md", beside=table_cells, **_context(experiment))
@@ -84,8 +84,8 @@ def experiment_to_markdown(record: Mapping[str, Any]) -> str:
 def experiment_to_csv(record: Mapping[str, Any]) -> str:
     """Return a CSV table (RFC 4180) with one row for each cell of each table.
 
-    Rows are numbered from 1 in each table. Shares are fractions; words stand in the column ``text``. A text that a
-    spreadsheet would take for a formula has an apostrophe in front.
+    Rows are numbered from 1 in each table. Shares are fractions; words are in the column ``text``. An apostrophe comes
+    before text that a spreadsheet would read as a formula.
     """
     experiment = read_experiment(record, owner="experiment_to_csv")
     return csv_table(
@@ -102,7 +102,7 @@ def experiment_to_csv(record: Mapping[str, Any]) -> str:
 def experiment_to_latex(record: Mapping[str, Any]) -> str:
     """Return each table of an experiment as a ``table`` float; the preamble needs ``\\usepackage{booktabs,textcomp}``.
 
-    The paper's figures follow ours in a column of their own. No text of the record can become a command.
+    The paper's figures follow ours in a separate column. No text of the record can become a command.
     """
     experiment = read_experiment(record, owner="experiment_to_latex")
     # Labels are ASCII letters and hyphens: LaTeX engines disagree on other characters in them.

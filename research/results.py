@@ -176,10 +176,10 @@ class Figure(Record, frozen=True, forbid_unknown_fields=True):
 
 
 class ClaimFinding(Record, frozen=True, forbid_unknown_fields=True):
-    """A claim beside what was measured, and the command that measures it.
+    """A claim with its measurement, and the command that measures it.
 
     Attributes:
-        id: of the paper's claim in `research.published`; ``""`` for a finding of ours.
+        id: of the paper's claim in `research.published`; ``""`` for our own finding.
     """
 
     claim: str
@@ -243,8 +243,7 @@ class ExperimentRecord(Record, frozen=True, forbid_unknown_fields=True, tag_fiel
 def read_experiment(record: Any, *, owner: str, error: type[VecveilError] = InvalidInputError) -> ExperimentRecord:
     """Return the checked record of an experiment, findings that disagree first.
 
-    Raises:
-        InvalidInputError (or ``error``): another schema, or a key is missing, unknown or has a wrong value.
+    An unknown schema, or a missing, unknown or invalid key raises ``error``.
     """
     experiment = ExperimentRecord.read(record, owner=owner, error=error)
     findings = sorted(experiment.findings, key=lambda finding: VERDICTS.index(finding.verdict))

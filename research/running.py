@@ -1,4 +1,4 @@
-"""Run an experiment: measure the cells without a record, and record each when it is done.
+"""Run an experiment: measure the cells without a record, and record each when it is finished.
 
 A stopped run resumes; a killed run loses the cells in progress. Cells run in a pool of single-threaded processes.
 """
@@ -36,7 +36,7 @@ from vecveil.version import __version__
 
 
 def machine() -> dict[str, Any]:
-    """Return the properties of this machine that decide its speed, without its name."""
+    """Return the properties of this machine that determine its speed, without its name."""
     import numpy
     import scipy
 
@@ -51,9 +51,9 @@ def machine() -> dict[str, Any]:
 
 
 def commit(source: Path = Path(__file__)) -> str | None:
-    """Return the commit of the source, with ``+`` where files differ; None outside a repository.
+    """Return the commit of the source, with ``+`` if files differ; None outside a repository.
 
-    An installed package may lie inside another project's repository: there git does not track the file.
+    An installed package may be inside another project's repository, where git does not track the file.
     """
 
     def git(*arguments: str) -> str:
@@ -74,7 +74,7 @@ _ONE_THREAD = {
     "MKL_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-_BARREN = 4  # pools that die one after the other without a result: no cell is to blame
+_BARREN = 4  # consecutive pools that die without a result: the cause is not a cell
 _bench: Bench | None = None  # of a worker process
 
 
@@ -98,7 +98,7 @@ class RunOptions(TypedDict, total=False):
     """How a run measures its cells.
 
     Attributes:
-        workers: processes, 2 without it; 0 measures in this one.
+        workers: processes, 2 by default; 0 measures in this one.
         resume: False measures everything again.
         report: called with a line for each finished cell.
     """
@@ -136,7 +136,7 @@ def run_cells(
             for cell in cells
             if (record := records.get((cell.name, settings[cell])))
             and record["data"] == digests[cell]
-            and "skipped" not in record["found"]  # what was missing may be there now
+            and "skipped" not in record["found"]  # missing files may have been added
         }
         todo = [cell for cell in cells if cell not in done]
         had = len(done)
@@ -187,7 +187,7 @@ Result = tuple[Cell, dict[str, Any] | str, float]
 
 
 def _results(experiment: Experiment[Any], bench: Bench, cells: Sequence[Cell], workers: int) -> Iterator[Result]:
-    """Yield each cell's result as it comes, or why it failed."""
+    """Yield the result, or the reason of failure, of each cell as it finishes."""
     if workers == 0 or len(cells) == 0:
         for cell in cells:
             yield _guarded(experiment, bench, cell)
@@ -196,7 +196,7 @@ def _results(experiment: Experiment[Any], bench: Bench, cells: Sequence[Cell], w
     tries: Counter[Cell] = Counter()
     barren = 0
     while left:
-        # A process that dies takes the pool with it. Those that may have been running are tried once more.
+        # A process that dies takes the pool with it. Cells that may have been running are tried once more.
         barren += 1
         for result in _pooled(experiment, bench, tuple(left), workers):
             barren = 0
@@ -240,7 +240,7 @@ def _pooled(experiment: Experiment[Any], bench: Bench, cells: Sequence[Cell], wo
 
 
 def _begin(modules: Sequence[str], spec: bytes, data: Path, work: Path, parent: int) -> None:
-    """Prepare a worker: ignore Ctrl-C, and exit when the parent does."""
+    """Prepare a worker: ignore Ctrl-C, and exit with the parent."""
     global _bench
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -265,13 +265,13 @@ def _guarded(experiment: Experiment[Any], bench: Bench, cell: Cell) -> Result:
     """Return a cell's result, or the place of its error."""
     started = time.perf_counter()
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # what the user's own methods print is no result
+        with contextlib.redirect_stdout(sys.stderr):  # output of the user's own methods is not a result
             found: dict[str, Any] | str = experiment.measure(bench.spec, cell, bench)
-        json.dumps(found)  # what cannot be recorded must not stop the others
+        json.dumps(found)  # a result that cannot be recorded must not stop the others
     except VecveilError as error:
         found = str(error)[:300]
     except (Exception, SystemExit) as error:
-        # Its message may hold text; its place does not.
+        # The message may contain text; the place does not.
         last = traceback.extract_tb(error.__traceback__)[-1]
         found = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
     return cell, found, time.perf_counter() - started

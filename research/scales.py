@@ -1,8 +1,8 @@
 """Noise scales: literal ε, effective ε, or a share of utility.
 
 SPARSE's printed ε is not Algorithm 1's: on unit vectors of n = 384 its noise has a norm of n/ε, about 25 times what
-matches the utility curves. So both are measured: ``literal 10`` is Algorithm 1 with ε = 10; ``effective 10`` is noise
-of norm 15.5 / 10, the scale that reproduces the relative utility (within 5 % on MiniLM).
+matches the utility curves. Therefore both are measured: ``literal 10`` is Algorithm 1 with ε = 10; ``effective 10`` is
+noise of norm 15.5 / 10, the scale that reproduces the relative utility (within 5 % on MiniLM).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vecveil.errors import InvalidInputError
 from vecveil.privacy.protector.methods import METHODS
 
 EFFECTIVE_NORM = 15.5
-ROOM = 0.002  # asked for above a target: it is measured with other noise than it is searched with
+ROOM = 0.002  # margin above a target, since search and measurement use different noise
 
 Kind = Literal["clean", "literal", "effective", "utility", "radius", "fixed"]
 DELTA = 1e-5  # of (ε, δ) where a method has one

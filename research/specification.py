@@ -27,8 +27,7 @@ from vecveil.privacy.concepts.concept_file import load_yaml
 def import_modules(names: Sequence[str]) -> None:
     """Import modules once: Python files by path (relative to the current folder), others by name.
 
-    Raises:
-        DataFileError: a module is missing or cannot be imported.
+    A module that is missing or cannot be imported raises `DataFileError`.
     """
     for name in names:
         try:
@@ -58,7 +57,7 @@ def import_file(path: Path) -> types.ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # what it prints is no result
+        with contextlib.redirect_stdout(sys.stderr):  # its output is not a result
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -144,7 +143,7 @@ class Spec(Settings, frozen=True, kw_only=True):
         encoder: a name or folder for `vecveil.load_encoder`.
         seeds: cells are measured with the seeds 0 to seeds - 1.
         texts: a cap on every problem's ``texts``.
-        attacks: names of token-inference attacks; ``quick`` and ``full`` stand for those of a tier.
+        attacks: names of token-inference attacks; ``quick`` and ``full`` are tiers.
         modules: Python files or modules to import, which register methods, attacks or data sets. Their code runs.
     """
 
@@ -240,7 +239,7 @@ def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner
     chosen = coarse.get("problems")
     if isinstance(chosen, list) and isinstance(problems := found.get("problems"), dict):
         merged["problems"] = _chosen(problems, chosen, owner)
-    typed = _read(kinds[name], merged, owner)  # a wrong quick section is found without --quick too
+    typed = _read(kinds[name], merged, owner)  # detect a wrong quick section without --quick too
     return replace(typed if quick else _read(kinds[name], found, owner), is_quick=quick)
 
 

@@ -13,7 +13,7 @@ from research.results import Cell as TableCell
 from research.results import ClaimFinding, Column, Figure, Number, Point, Series, Table, XAxis, YAxis, number
 from research.scales import parse_scale
 
-FEW_TEXTS = 100  # judged texts: figures of fewer decide no claim
+FEW_TEXTS = 100  # judged texts: with fewer, figures decide no claim
 
 METHOD_NAMES = {
     "none": "no protection",
@@ -50,14 +50,13 @@ Published = Callable[[tuple[Any, ...]], float | None]
 
 
 def axis(name: str, index: int, shown: Callable[[Any], str] = str) -> Drawn:
-    """Return the column of one axis of the groups."""
     return Column(name, text=True), lambda key, rows: shown(key[index])
 
 
 def column(
     name: str, cell: Callable[[tuple[Any, ...], Records], TableCell], unit: str | None = None, *, text: bool = False
 ) -> Drawn:
-    """Return a column whose cells ``cell`` computes; ``unit`` is ``%`` or another one."""
+    """Return a column whose cells ``cell`` computes; ``unit`` is ``%`` or another unit."""
     return Column(name, unit, text), cell
 
 
@@ -97,7 +96,7 @@ def above_chance(rows: Records, *path: str) -> bool:
 
 
 def few_texts(records: Records) -> bool:
-    """Return whether too few texts were judged for the figures to decide a claim."""
+    """Return whether too few texts were judged for a verdict on a claim."""
     return min(records.figures("texts", "judged"), default=FEW_TEXTS) < FEW_TEXTS
 
 
@@ -107,7 +106,7 @@ def counted(records: Records) -> Records:
 
 
 def marked(records: Records, title: str) -> str:
-    """Return a title that says where too few texts were judged."""
+    """Return a title that says for which problems too few texts were judged."""
     texts = min(records.figures("texts", "judged"), default=0)
     return f"{title} ({texts:.0f} judged texts: too few to count in a verdict)" if few_texts(records) else title
 
@@ -115,7 +114,7 @@ def marked(records: Records, title: str) -> str:
 def live_attacks(records: Records) -> list[str]:
     """Return the classifiers that exceed chance on the clean vectors of a problem, the strongest first.
 
-    A dead attack is shown and decides no claim.
+    A dead attack is shown but does not count for a claim.
     """
     clean = records.where(scale="clean")
     names = dict.fromkeys(name for row in clean for name in row["found"].get("attacks", {}))
@@ -197,13 +196,10 @@ def by_scale(records: Records, *axes: str, first: Sequence[Any] = ()) -> list[tu
 
 
 def alive(records: Records, *within: str) -> Records:
-    """Return the records that decide a claim, with the ``leakage`` of the strongest live attack.
+    """Return the records that count for a claim, with the ``leakage`` of the strongest live attack.
 
-    Problems with too few judged texts have none, nor have records without a live attack; the ``categories`` of a dead
-    attack are left out.
-
-    Args:
-        within: axes besides ``problem`` by which an attack is live.
+    Problems with too few judged texts have none, nor do records without a live attack; the ``categories`` of a dead
+    attack are left out. ``within`` are axes besides ``problem`` by which an attack is live.
     """
     found = []
     for _, own in counted(records).each("problem", *within):
@@ -225,7 +221,7 @@ def point_table(records: Records, problem: str, tables: Sequence[str] = ()) -> T
     metric = own[0]["found"]["utility"]["metric"] if len(own) else "Utility"
 
     def paper(name: str) -> Published:
-        if not name or few_texts(own):  # of so small a set no figure compares, nDCG among few documents least
+        if not name or few_texts(own):  # no figure of such a small set compares, least of all nDCG among few documents
             return lambda key: None
         return lambda key: share_beside(tables, name, dataset=problem, epsilon=epsilon_of(key[0]), method=key[1])
 
@@ -365,7 +361,7 @@ def paper_rows(
 
 
 def excess(rows: Records, *path: str) -> float:
-    """Return the leakage above chance; NaN where it was not measured."""
+    """Return the leakage above chance; NaN if it was not measured."""
     where = path or ("leakage",)
     value, chance = rows.number(*where, "value"), rows.number(*where, "chance")
     return math.nan if value is None or chance is None else value.value - chance.value

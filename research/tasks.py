@@ -74,13 +74,13 @@ def task_digest(name: str, data: Path) -> str:
 
 
 def test_rows(split: Sequence[str]) -> np.ndarray:
-    """Return the rows of the test parts, or all rows where there is none."""
+    """Return the rows of the test parts, or all rows without one."""
     rows = np.flatnonzero(np.char.startswith(np.asarray(split).astype(str), "test"))
     return rows if len(rows) else np.arange(len(split))
 
 
 def drawn(rows: np.ndarray, most: int | None, seed: int = SAMPLE_SEED) -> np.ndarray:
-    """Return ``rows``, or a random sample of ``most`` of them, in order."""
+    """Return ``rows``, or a sorted random sample of ``most`` of them."""
     if most is None or len(rows) <= most:
         return rows
     return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
@@ -125,7 +125,7 @@ def _retrieval(found: RetrievalSet, encode: Encode) -> RetrievalTask:
 
 
 def _one_of_a_kind(found: RetrievalSet, judged: Sequence[int]) -> list[int]:
-    """Return queries of which none answers another, so that a query's own copy can be left out of the pool."""
+    """Return queries of which none answers another, so that the pool can exclude a query's own copy."""
     kept: list[int] = []
     answers: set[str] = set()
     for i in judged:

@@ -19,16 +19,16 @@ from vecveil.privacy.protector import Protector, fit
 from vecveil.types import Embeddings
 
 SHARES = (0.35, 0.35, 0.3)  # of the texts: fitted on, attackers learn from, attackers are judged on
-MIN_COUNT = 10  # texts that an attacker learns a word from
+MIN_COUNT = 10  # minimum number of training texts of a word
 
 
 class WordSplit:
-    """One split of a problem's texts and words, as vectors; ``seed`` decides both splits.
+    """One split of a problem's texts and words, as vectors; ``seed`` determines both splits.
 
     Args:
         listed: share of the words that a fit knows, in quarters.
-        least: texts that attackers learn a word from.
-        in_sample: let attackers learn on the fitted texts, twice as many, instead of other ones.
+        least: minimum number of training texts of a word that attackers learn.
+        in_sample: let attackers train on the fitted texts, twice as many, instead of other ones.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class WordSplit:
     def rewritten(self, protector: Protector) -> WordSplit:
         """Return the split with the vectors of the texts as a protector rewrites them, for the same words.
 
-        Rows that no attacker learns from or is judged on are zero.
+        Rows that are neither used for training nor judged are zero.
         """
         found = copy.copy(self)
         rows = np.union1d(self.attack, self.test)
@@ -138,8 +138,7 @@ def strongest(
 ) -> dict[str, Any]:
     """Return the result of the strongest attack on the words of some columns.
 
-    Args:
-        removed: attack the vectors of the texts without the concept, to measure what the rest of a sentence reveals.
+    ``removed`` attacks the vectors of the texts without the concept, to measure what the rest of a sentence reveals.
     """
     X = held.negative if removed else held.positive
     learnt, judged = (rows[held.labels[rows][:, columns].any(axis=1)] for rows in (held.attack, held.test))

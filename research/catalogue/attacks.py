@@ -52,7 +52,7 @@ class WriterSpec(GridSpec, frozen=True, kw_only=True):
 
     Attributes:
         decoders: training of each attack.
-        judged: maximum number of judged texts, the same ones for every attack.
+        judged: maximum number of judged texts, equal for every attack.
     """
 
     decoders: dict[str, DecoderSpec] = {}
@@ -78,7 +78,7 @@ class WriterGrid(Grid[W]):
         """Return the reconstruction attack of a cell; None for token inference."""
 
     def settings(self, spec: W, cell: Cell) -> dict[str, Any]:
-        """Return the settings of a cell: token inference depends on no decoder, decoders on no ``attacks``."""
+        """Return the settings of a cell: reconstruction depends on its decoder, token inference on ``attacks``."""
         given = {
             kind: [one.corpus, one.sentences]
             for kind, one in sorted(spec.decoders.items())
@@ -102,7 +102,7 @@ class WriterGrid(Grid[W]):
                 prepare_decoder(bench, problem, kind, spec.decoder(kind))
 
     def defended(self, spec: W, cell: Cell, bench: Bench) -> tuple[Material, Protector | None, Rows, dict[str, Any]]:
-        """Return a cell's material, protector and judged rows, and the part of ``found`` that they decide."""
+        """Return a cell's material, protector and judged rows, and the part of ``found`` that they determine."""
         material, method, scale = (bench.material(cell["problem"], cell["seed"]), cell["method"], cell["scale"])
         options = spec.method_options(method)
         # A process fits the protector once for all attacks.
@@ -181,12 +181,11 @@ class AttackModels(WriterGrid[AttackModelsSpec]):
 
 
 def label_of(cell: Cell) -> str:
-    """Return the defence's part of a folder name."""
     return f"{cell['method']}-{cell['scale'].replace(' ', '-')}"
 
 
 def _training_notes(experiment: AttackModelsSpec, records: Records) -> list[str]:
-    """Return how each attack was trained, and which attacks were trained too little to compare defences."""
+    """Return how each attack was trained, and which ones too little to compare defences."""
     notes = [
         f"{ATTACK_NAMES[kind]} is at chance on clean vectors of {problem}: it was trained too little to judge a "
         "defence, and its figures are left out of the claims."
@@ -216,14 +215,13 @@ def _training_notes(experiment: AttackModelsSpec, records: Records) -> list[str]
 
 
 def judged_texts(records: Records) -> str:
-    """Return the numbers of judged texts, joined by "or"."""
     return " or ".join(map(str, sorted({int(n) for n in records.figures("texts", "judged")})))
 
 
 def _leakage(records: Records, problem: str) -> Table:
     own = records.where(problem=problem)
     live = draw.live_attacks(own.where(attack="mlc"))[:1]
-    other = live and live != [MLC]  # decides the claims in place of a dead MLC
+    other = live and live != [MLC]  # decides the claims instead of a dead MLC
 
     def paper(name: str, *, instead: bool = False) -> draw.Published:
         def find(key: tuple[str, str, str]) -> float | None:
@@ -344,8 +342,7 @@ _KEYS = ("dataset", "attack", "epsilon", "method")
 def _rows(records: Records) -> list[dict[str, Any]]:
     """Return our figures with the paper's keys and units, and their errors.
 
-    An attack that is at chance on clean vectors has no row. The rows of ``mlc`` are those of the strongest live
-    classifier.
+    An attack at chance on clean vectors has no row. The rows of ``mlc`` are those of the strongest live classifier.
     """
     found = []
     for (problem, attack), own in draw.counted(records).each("problem", "attack"):
@@ -375,7 +372,6 @@ def _rows(records: Records) -> list[dict[str, Any]]:
 
 
 def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[ClaimFinding]:
-    """Return our own claims."""
     found = []
     clean = {(row["dataset"], row["attack"]) for row in rows if row["epsilon"] == math.inf}
     order = Order("leakage", {"method": "subspace"}, {"method": "sparse"}, "lower")

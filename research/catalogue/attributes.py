@@ -1,4 +1,4 @@
-"""Hide an attribute of whole texts (sentiment, topic) while another task is kept."""
+"""Hide an attribute of whole texts (sentiment, topic) while keeping another task."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AttributeSpec(Settings, frozen=True, kw_only=True):
 
     Attributes:
         data: data set whose texts have labels.
-        labels: labels to tell apart; none takes all.
+        labels: labels to distinguish; none takes all.
         keep: data sets of the tasks to measure; a utility target refers to the first.
         texts: maximum number of training texts; a third as many test texts.
     """
@@ -74,7 +74,7 @@ class Attributes(Experiment[AttributesSpec]):
     what = "Sentiment or topic hidden in the vectors of whole texts while another task is kept."
     source = "own"
     spec_type = AttributesSpec
-    version = 2  # 1: attackers learnt from the fitted texts
+    version = 2  # 1: attackers trained on the fitted texts
 
     def cells(self, spec: AttributesSpec) -> list[Cell]:
         return points(spec, [{"attribute": name} for name in spec.attributes])
@@ -132,7 +132,7 @@ class Attributes(Experiment[AttributesSpec]):
         results = {}
         for attack in attacks_named(spec.attacks, further=False):
             result = attack.run(known, met, rng=seed, show_progress=False, **oracle)
-            record = result.main.to_record()  # of one label a text, R-precision is accuracy
+            record = result.main.to_record()  # with one label per text, R-precision is accuracy
             results[result.name] = {k: record[k] for k in ("value", "low", "high", "chance")}
         worst = max(results, key=lambda name: results[name]["value"])
         return {"attacks": results, "worst": worst, "inferred": results[worst]}

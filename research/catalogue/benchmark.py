@@ -1,4 +1,4 @@
-"""The benchmark: frozen tasks and attackers, every method of the package, and methods that others submit."""
+"""The benchmark: frozen tasks and attackers, every method of the package, and submitted methods."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from vecveil.privacy.protector.methods import METHODS, TEXT_METHODS
 from vecveil.types import Embeddings
 
 FUNCTIONS = ("fit", "protect", "guarantee")  # of a submitted method
-STRENGTHS = (1e-4, 1e4)  # between which the search of a submitted method's strength stays
+STRENGTHS = (1e-4, 1e4)  # bounds of the search for a submitted method's strength
 STEPS = 24  # halvings of that interval on a logarithmic scale
 
 
@@ -41,10 +41,10 @@ class BenchmarkSpec(Spec, frozen=True, kw_only=True):
 
     Attributes:
         listed: share of the concept's words that a method knows.
-        least: texts that attackers learn a word from.
+        least: minimum number of training texts of a word that attackers learn.
         targets: shares of the similarity that methods with a free strength keep.
         methods: methods of the package and their scales; a method without scales takes the targets.
-        search: retrieval set that the released vectors are searched in.
+        search: retrieval set to search among released vectors.
         candidates: rows that a sealed search opens.
         submitted: file of a submitted method -> SHA-256 of its text.
         checksums: hash of each problem's data; a run on other data fails.
@@ -106,11 +106,7 @@ class SubmittedMethod:
 
 
 def submitted_module(file: str, checksum: str) -> Any:
-    """Import a submitted method.
-
-    Raises:
-        DataFileError: the file is missing, has changed since the run was specified, or lacks a function.
-    """
+    """Import a submitted method; raise `DataFileError` if the file is missing, changed, or lacks a function."""
     if not Path(file).is_file() or checksum != file_checksum(Path(file)):
         raise DataFileError(
             f"benchmark: {Path(file).name!r} is missing, or has changed since the run was specified (`submitted`). "
@@ -133,7 +129,6 @@ def submitted_module(file: str, checksum: str) -> Any:
 
 
 def file_checksum(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

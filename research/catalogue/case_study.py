@@ -38,8 +38,8 @@ class CaseStudySpec(WriterSpec, frozen=True, kw_only=True):
         attack: ``geia`` or ``vec2text``.
         shown: number of judged texts to show, drawn by the seed among those with two or more sensitive words.
         given: further texts to show.
-        judge: encoder of the semantic cosine, not the attacked one: ``lsa`` (fitted on the problem's texts), or
-            a name or folder for `vecveil.load_encoder`.
+        judge: encoder of the semantic cosine, not the attacked one: ``lsa`` (fitted on the problem's texts), or a name
+            or folder for `vecveil.load_encoder`.
         show_texts: store originals and reconstructions in the record, not only figures.
     """
 
@@ -121,7 +121,7 @@ def _judge(spec: CaseStudySpec, bench: Bench, material: Material) -> Any:
     def fit() -> LsaEncoder:
         texts = material.problem.texts
         held = Counter(word for text in texts for word in set(_WORD.findall(text.casefold())))
-        terms = sum(count > 1 for count in held.values())  # those that the encoder has room for
+        terms = sum(count > 1 for count in held.values())  # those that fit into the encoder's window
         return LsaEncoder.fit(texts, max(1, min(LSA_DIMENSION, terms // 2, len(texts) // 2)))
 
     return bench.once(("judge", material.problem.name), fit)
@@ -239,9 +239,9 @@ def _means(records: Records, problem: str) -> Table:
 
 
 def _rows(records: Records) -> list[dict[str, Any]]:
-    """Return our means with the paper's keys and units, and their errors, of an attack that is live on clean vectors.
+    """Return our means with the paper's keys and units, and their errors, if the attack works on clean vectors.
 
-    What is ``hidden`` is minus the leakage.
+    ``hidden`` is minus the leakage.
     """
     rows = []
     for (problem,), own in draw.counted(records).each("problem"):

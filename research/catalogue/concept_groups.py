@@ -34,8 +34,8 @@ from vecveil.texts.folding import canonical
 from vecveil.types import Embeddings, Vector
 
 FLOOR = 1e-6  # of the mask, as published
-MOST_OTHERS = 4000  # texts without the word that a fit takes its covariances from
-PLAIN = ("laplace", "purkayastha", "gaussian")  # know no word
+MOST_OTHERS = 4000  # texts without the word, for the covariances of a fit
+PLAIN = ("laplace", "purkayastha", "gaussian")  # independent of the word
 
 
 Rows = npt.NDArray[np.intp]
@@ -45,13 +45,13 @@ class ConceptGroupsSpec(Spec, frozen=True, kw_only=True):
     """Words, methods and limits. The concept of every problem is all words of the groups.
 
     Attributes:
-        groups: single words by group; words of one group are similar words of each other.
+        groups: single words by group; words of one group count as similar.
         methods: ``laplace``, ``purkayastha`` or ``gaussian`` (control: independent of the word), ``subspace``, and
             names of ``recipes``.
         recipes: name -> options of the mask training; an empty mapping takes the published ones.
         words: maximum number of protected words in a group, the most frequent first.
-        min_texts: minimum number of texts that hold a protected word.
-        pairs: maximum number of texts that a word's protector learns from.
+        min_texts: minimum number of texts with a protected word.
+        pairs: maximum number of training texts of a word's protector.
         top: number of a mask's highest dimensions to compare.
     """
 
@@ -105,7 +105,7 @@ class ConceptGroups(Experiment[ConceptGroupsSpec]):
         return found
 
     def settings(self, spec: ConceptGroupsSpec, cell: Cell) -> dict[str, Any]:
-        """Return the settings of a cell. All words are attacked, so every group decides every cell."""
+        """Return the settings of a cell. All words are attacked, so every group affects every cell."""
         keys = ("scale", "words", "min_texts", "pairs")
         own = {key: getattr(spec, key) for key in keys} if cell["method"] != "none" else {}
         groups = {name: list(group) for name, group in spec.groups.items()}
@@ -141,7 +141,7 @@ class ConceptGroups(Experiment[ConceptGroupsSpec]):
         about: dict[str, Any] = {"pairs": len(rows)}
         arguments: dict[str, Any] = scale.arguments("covariance")
         if method in spec.recipes:
-            # Seeds differ from word to word: two masks of one seed agree in their start, whatever the words.
+            # One seed per word: masks of one seed agree in their initial values, whatever the words.
             seeds = [int(digest([word, material.seed, i])[:7], 16) for i in range(2)]
             options = mask_options(spec.recipes[method])
             masks = [fit_hard_concrete_mask(P, N, options, seed=i, show_progress=False) for i in seeds]
@@ -251,8 +251,8 @@ def _split(spec: ConceptGroupsSpec, group: str, word: str, found: dict[str, Any]
 TABLE = "sparse-table-5"
 KINDS = ("target", "similar", "other")
 ALPHA = 0.05
-ENOUGH_WORDS = 20  # with fewer, groups are too small for the permutation to tell much
-SAME = 0.8  # of a mask's highest dimensions with another seed: from here on the word decides
+ENOUGH_WORDS = 20  # with fewer, groups are too small for a permutation test
+SAME = 0.8  # share of a mask's highest dimensions common to two seeds above which the word determines them
 DRAWS = 2000
 DIFFERENCE = note("concept-groups")
 
@@ -306,7 +306,7 @@ def change_of(records: Records, group: str, method: str, kind: str) -> Change:
 
     Returns:
         The change against no protection (−1: nothing leaks) and its 95 % bootstrap interval over protected words. NaN
-        where the unprotected attack finds none of the words.
+        if the unprotected attack finds none of the words.
     """
     before, after = [], []
     for row in records.where(group=group, method=method):
@@ -507,7 +507,7 @@ def _findings(
 
 
 def _verdict_on(overlap: Overlap, *, few: bool) -> Verdict:
-    """Return whether groups share more than words grouped at random; ``few`` words tell little."""
+    """Return whether groups share more than words grouped at random; with ``few`` words the verdict is unclear."""
     if overlap.p_value <= ALPHA and overlap.within > overlap.across:
         return "agrees"
     if few:

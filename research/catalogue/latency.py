@@ -155,7 +155,7 @@ def _training(spec: LatencySpec, bench: Bench, name: str, seed: int) -> dict[str
     train = partial(fit_hard_concrete_mask, options=options, seed=seed, show_progress=False)
     calls = {str(count): partial(train, P[own], N[own]) for count, own in rows.items()}
     first = str(spec.mask_pairs[0])
-    # Training runs on one thread: its processor time is the time that it takes where nothing else runs.
+    # Training runs on one thread: its processor time is its duration on an idle machine.
     seconds = interleaved(calls, repeats=spec.mask_repeats, clock=time.process_time)
     return {
         "pairs": relative_to(seconds, first),
@@ -175,7 +175,7 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """Return the seconds of one call, ``repeats`` times for each name, after one call to warm up.
 
-    Every round times all calls and starts with another one. ``loops`` calls are timed together.
+    Every round times all calls, each starting with a different one. ``loops`` calls are timed together.
     """
     names = list(calls)
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -193,9 +193,9 @@ def interleaved(
 
 
 def relative_to(seconds: Mapping[str, list[float]], base: str) -> dict[str, dict[str, float]]:
-    """Return for each name the median and least seconds, and median and range of its ratio to ``base`` within a round.
+    """Return for each name the median and minimum seconds, and median and range of its ratio to ``base`` in a round.
 
-    The least is the cost on an idle machine.
+    The minimum is the cost on an idle machine.
     """
     found = {}
     for name, own in seconds.items():
@@ -212,7 +212,7 @@ def relative_to(seconds: Mapping[str, list[float]], base: str) -> dict[str, dict
 
 DIFFERENCE = note("latency")
 MICRO = 1e6
-PROPORTIONAL = 0.25  # a time for as many pairs that differs by less grows in proportion
+PROPORTIONAL = 0.25  # times that differ by less for equal pairs grow in proportion
 
 
 def _methods(rows: Records) -> list[str]:

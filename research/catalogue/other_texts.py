@@ -1,4 +1,4 @@
-"""Leakage of listed and unlisted words to attackers who learn on other texts than the protector was fitted on."""
+"""Leakage of listed and unlisted words to attackers who train on texts other than the protector's."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class SetupSpec(Settings, frozen=True, kw_only=True):
 
     Attributes:
         listed: share of the words that a fit knows: 0.5, 0.75 or 1.
-        least: texts that attackers learn a word from.
-        in_sample: attackers learn on the fitted texts, twice as many; they are judged on others.
-        inside: the concept is the list of the words with at least this share of their occurrences inside the
-            problem's spans; None keeps the problem's concept.
+        least: minimum number of training texts of a word that attackers learn.
+        in_sample: attackers train on the fitted texts, twice as many, and are judged on others.
+        inside: the concept is the list of the words with at least this share of their occurrences inside the problem's
+            spans; None keeps the problem's concept.
         search: a retrieval set, whose documents are the rows of a sealed store.
-        queries: of that set, all of which hold a word of the concept.
+        queries: of that set, all of which contain a word of the concept.
         candidates: blobs that a search opens.
-        defences: those that are measured; none takes all.
+        defences: those to measure; none takes all.
     """
 
     problem: str
@@ -106,7 +106,7 @@ class DefenceSpec(Settings, frozen=True, kw_only=True):
 
 
 class Remembering:
-    """A detector that reads each text once in a run: detectors with a model are slow."""
+    """A detector that caches the spans of each text in a run: detectors with a model are slow."""
 
     def __init__(self, concept: Concept) -> None:
         self.concept = concept
@@ -157,7 +157,7 @@ class OtherTextsSpec(Spec, frozen=True, kw_only=True):
 
 
 def listed_words(problem: Problem, share: float) -> Problem:
-    """Return the problem with a list as its concept: words that occur mostly inside its spans, wherever they stand.
+    """Return the problem with a list as its concept: words that occur mostly inside its spans, in all positions.
 
     Only texts with spans count: in a text without any, annotators may have marked nothing.
     """
@@ -177,7 +177,7 @@ def listed_words(problem: Problem, share: float) -> Problem:
 
 
 def halves(task: UtilityTask) -> tuple[UtilityTask, UtilityTask]:
-    """Return the task on one half of its pairs, to calibrate on, and on the other, to measure on."""
+    """Return the task on one half of its pairs, for calibration, and on the other, for measurement."""
     if not isinstance(task, StsTask):
         raise wrong("utility", f"`utility` is a {type(task).__name__}; name a data set of sentence pairs.")
     first, second = (
@@ -187,7 +187,6 @@ def halves(task: UtilityTask) -> tuple[UtilityTask, UtilityTask]:
 
 
 def rows_of_halves(pairs: int) -> list[npt.NDArray[np.intp]]:
-    """Return the rows of the pairs to calibrate on, and of those to measure on."""
     return np.array_split(np.random.default_rng(0).permutation(pairs), 2)
 
 
@@ -347,7 +346,7 @@ def _table(name: str, records: Records) -> Table:
 
 
 def _finding(bar: BarSpec, records: Records) -> ClaimFinding:
-    """Return whether the mean over seeds keeps to the bounds."""
+    """Return whether the mean over seeds is within the bounds."""
     path = bar.figure.split(".")
 
     def figures(setup: str, defence: str) -> list[float]:

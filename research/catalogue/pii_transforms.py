@@ -27,7 +27,7 @@ from vecveil.privacy.utility.estimates import trade_off_rate
 
 TABLES = ("sparse-table-9",)
 ABOUT = note("pii-transforms")
-CHANGED = "text"  # the scale of a change of the text: it has none
+CHANGED = "text"  # placeholder: a text transform has no scale
 
 
 class TransformSpec(GridSpec, frozen=True, kw_only=True):

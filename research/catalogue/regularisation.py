@@ -96,7 +96,7 @@ class Regularisation(Experiment[RegularisationSpec]):
 
 
 def _cell(problem: str, recipe: str, weight: float, scale: str, seed: int) -> Cell:
-    weights = {"lambda": weight}  # no name of Python's
+    weights = {"lambda": weight}  # a reserved word of Python
     return Cell.of(problem=problem, recipe=recipe, **weights, scale=scale, seed=seed)
 
 
@@ -109,7 +109,7 @@ def _options(spec: RegularisationSpec, cell: Cell) -> dict[str, Any]:
 
 TABLE = "sparse-table-10"
 SOURCE = "SPARSE, Table 10"
-MATTERS = 0.02  # of leakage (R-precision) over all λ: less is no more than another seed gives
+MATTERS = 0.02  # range of leakage (R-precision) over all λ; another seed changes as much as less
 
 
 def _masked(records: Records) -> Records:
@@ -231,7 +231,7 @@ def _against_utility(records: Records, recipe: str) -> list[ClaimFinding]:
         for _, rows in own.each("lambda"):
             mean = rows.measured("leakage")
             shape = rows.figures("protector", "mask", "effective_dimensions")
-            if mean is not None and min(shape, default=0.0) >= 1:  # a mask of zeros is isotropic by its floor
+            if mean is not None and min(shape, default=0.0) >= 1:  # the floor makes a mask of zeros isotropic
                 gaps.append((compare(at, mean), mean.value - at.value))
     if not gaps:
         return []

@@ -1,4 +1,4 @@
-"""Candidate channels of sealed search side by side: what they leak, and what is left after exact re-ranking."""
+"""Candidate channels of sealed search side by side: what they leak, and what exact re-ranking keeps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SMALL, LARGE = "mlp-512", "mlp-2048"
 
 @dataclass(frozen=True)
 class PrefixOptions:
-    """Option of the prefix: how many directions are kept."""
+    """Option of the prefix: number of directions to keep."""
 
     kept: int
 
@@ -63,7 +63,7 @@ PREFIX = Method("public-prefix", "leading principal directions", _prefix, Prefix
 
 @contextlib.contextmanager
 def _prefix_known() -> Iterator[None]:
-    """Register the public prefix for the block alone: importing an experiment must not change the methods."""
+    """Register the public prefix within the block only: importing an experiment must not change the methods."""
     register_method(PREFIX)
     try:
         yield
@@ -72,7 +72,7 @@ def _prefix_known() -> Iterator[None]:
 
 
 class ChannelSpec(Settings, frozen=True, kw_only=True):
-    """What the store holds for finding candidates.
+    """The store's data for finding candidates.
 
     Attributes:
         method, scale, options: of the protector; `parse_scale`. The method ``none`` is clean vectors.
@@ -86,13 +86,13 @@ class ChannelSpec(Settings, frozen=True, kw_only=True):
 
     @property
     def noise(self) -> Scale:
-        """The scale; a radius that stands for no noise is one that float32 keeps."""
+        """The scale; the radius of a channel without noise is the least that float32 keeps."""
         scale = parse_scale(self.scale)
         return replace(scale, value=max(scale.value, LEAST_RADIUS)) if scale.kind == "radius" else scale
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of a fit; the subspace method has pairs, or it would search the settings that are given."""
+        """Arguments of a fit; subspace gets ``pairs``, because it would otherwise search for the given settings."""
         given = {"pairs": True} if self.method == "subspace" else {}
         return {**given, **whole_numbers(self.options)}
 
@@ -102,7 +102,7 @@ class SealedSearchSpec(Spec, frozen=True, kw_only=True):
 
     Attributes:
         collections: retrieval sets; their test queries search.
-        sentences: data set that the collections are filled up from; ``without`` names its sources that are left out.
+        sentences: data set that fills up the collections; ``without`` names its sources to leave out.
         added: sentences added to a collection.
         sizes: further sizes, of a part of the collection or the collection with sentences.
         candidates: numbers of blobs that a search opens.
@@ -253,7 +253,7 @@ def share_of(each: Rows, exact: Rows) -> dict[str, float]:
 def predicted(
     spec: SealedSearchSpec, collections: Mapping[str, Collection], added: Rows, protector: Protector, seed: int
 ) -> dict[str, Any]:
-    """Return the nDCG@10 that a calibration expects with the sentences added, from the documents and a few of them."""
+    """Return the nDCG@10 that a calibration predicts with the sentences added, from the documents and a few of them."""
     rng = np.random.default_rng([seed, 32])
     few = added[rng.permutation(len(added))[:SAMPLE]]
 
@@ -280,7 +280,7 @@ def predicted(
 
 
 def matched(material: Any, protector: Protector | None, seed: int) -> dict[str, Any]:
-    """Return how often a released text is told from nine with another term in one place, by the likelihood."""
+    """Return how often likelihood matching identifies a released text among ten that differ in one term."""
     case = material.case
     X, versions = case.embeddings, case.substitutes
     if versions is None:
@@ -445,7 +445,6 @@ def _shares(records: Records, part: str, base: str, channel: str, *path: str) ->
 
 
 def _share(records: Records, part: str, base: str, channel: str, *path: str) -> Number | None:
-    """Return `_shares` for a table."""
     found = _shares(records, part, base, channel, *path)
     return number([*found.by_seed.values()], digits=0) if found else None
 

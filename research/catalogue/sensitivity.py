@@ -70,7 +70,6 @@ class SensitivityDeciles(Experiment[SensitivitySpec]):
         ]
 
     def settings(self, spec: SensitivitySpec, cell: Cell) -> dict[str, Any]:
-        """Return the settings of a cell; no attack runs."""
         found = super().settings(spec, cell)
         del found["attacks"]
         return {**found, "share": spec.share, "draws": spec.draws, "pairs": spec.pairs}
@@ -182,7 +181,7 @@ class DecileTest:
 
     Attributes:
         top, bottom: means of the tested figures.
-        p_value: two-sided; 1 where all differences are 0.
+        p_value: two-sided; 1 if all differences are 0.
         higher: number of pairs in which the top's figure is higher.
         dimensions: number of dimensions at either end.
     """
@@ -262,7 +261,7 @@ OVER = {"pairs": "largest over pairs", "sets": "largest over D+ × D- (Definitio
 RANKED_BY = {"concept": "ranked by the concept", "other_words": "ranked by other words", "permuted": "permuted ranks"}
 SOURCE = "SPARSE, Appendix A"
 NEARLY_ZERO = 0.2  # of the mean of the top tenth
-AS_WELL = 0.8  # of the concept's rank correlation: from here on other words rank the dimensions as well
+AS_WELL = 0.8  # share of the concept's rank correlation above which other words rank the dimensions as well
 DIFFERENCE = note("sensitivity")
 
 

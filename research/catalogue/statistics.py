@@ -14,7 +14,7 @@ from research.results import Summary
 from research.specification import Spec
 
 TABLE = "sparse-table-6"
-FREQUENT = 15  # occurrences from which attacks name a word first
+FREQUENT = 15  # occurrences from which attacks target a word first
 ABOUT = note("datasets")
 
 
@@ -27,7 +27,7 @@ class Statistics(Experiment[Spec]):
         return [Cell.of(problem=name) for name in spec.problems]
 
     def prepare(self, spec: Spec, bench: Bench, cells: Sequence[Cell]) -> None:
-        """Prepare nothing: no text is encoded."""
+        """Encode no text."""
 
     def measure(self, spec: Spec, cell: Cell, bench: Bench) -> dict[str, Any]:
         matches = bench.problem(cell["problem"]).matches

@@ -48,7 +48,7 @@ class WhiteBox(Tradeoff):
 
 
 STAND_INS = note("categories")
-FEW = 30  # instances: below, a category's figure says little
+FEW = 30  # instances: with fewer, a category's figure is unreliable
 
 
 class Categories(Grid[GridSpec]):
@@ -103,7 +103,7 @@ def _rows(records: Records, problem: str) -> list[dict[str, object]]:
         for name in _categories(rows) if parsed.kind == "effective" else ():
             value, n = rows.measured("categories", name, factor=100), rows.figures("categories", name, "n")
             if value is not None and min(n, default=0) >= FEW:
-                share = value.value / 100  # of one seed the interval is that of a share
+                share = value.value / 100  # with one seed, the interval is that of a share
                 half = 196 * math.sqrt(share * (1 - share) / min(n))
                 found.append(
                     {

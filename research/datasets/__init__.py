@@ -1,4 +1,4 @@
-"""The experiments' data sets, opened by name from whichever layout lies in the data folder.
+"""The experiments' data sets, opened by name from any of their layouts in the data folder.
 
 There are three kinds: :class:`PairSet` (scored sentence pairs), :class:`RetrievalSet` (documents, queries,
 judgements) and :class:`TextSet` (texts with spans, labels, splits). Parquet needs the extra ``files``.

@@ -90,8 +90,8 @@ _Document = tuple[str, str, list[tuple[int, int, str, str]]]
 def read_pubtator(name: str, folder: Path, *, files: str) -> TextSet:
     """Return one text per document, title and abstract, of all files that the glob pattern ``files`` matches.
 
-    The file name holds the split. Repeated documents are read once. Annotations whose words do not stand at their
-    offsets are dropped, as the published sets have some; more than 1 % in a file is an error.
+    The file name contains the split. Repeated documents are read once. Annotations whose words are not at their offsets
+    are dropped, since the published sets have some; more than 1 % in a file is an error.
     """
     texts: dict[str, str] = {}
     spans: list[tuple[MarkedSpan, ...]] = []

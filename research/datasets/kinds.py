@@ -1,6 +1,6 @@
 """The three kinds of data set: pairs, retrieval and texts.
 
-A data set is checked when it is made. No repr shows a text.
+The constructor checks a data set. No repr shows a text.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class TextSet:
     """Texts with spans, labels and splits (PII, entities, classification); None for what a set lacks.
 
     Attributes:
-        groups: (N,) int64; texts of one group (abstract, template, patient) must not be parted between train and test.
+        groups: (N,) int64; texts of one group (abstract, template, patient) must not be in both train and test.
         split: "train", "dev", "test" (or test1 and on) of each text.
         labels: the class of each text.
     """

@@ -76,7 +76,7 @@ def _read_part(path: Path, split: str, source: str) -> list[_Pair]:
     scores = path.with_name(path.name.replace(".input.", ".gs.", 1))
     find_input(scores, "txt")  # raises the error of a missing or empty file
     lines, marks = (list(lines_in(path.parent, name)) for name in (path.name, scores.name))
-    if len(marks) == len(lines) - 1:  # the last pair is not scored, and its blank line has no end
+    if len(marks) == len(lines) - 1:  # the last pair has no score, and its blank line has no line end
         marks.append(("", marks[-1][1]))
     if len(marks) != len(lines):
         raise DataFileError(f"{scores.name} has {len(marks)} lines for {len(lines)} pairs.", param="path")

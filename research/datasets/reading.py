@@ -151,10 +151,7 @@ def _raise(source: str, field: str, constraint: str, value: Any, row: int | str)
 def lines_in(folder: Path, *names: str, encoding: str = "utf-8") -> Iterator[tuple[str, Wrong]]:
     """Yield each line of the first file that exists (also .gz), with the factory of its errors.
 
-    Only a line feed ends a line.
-
-    Raises:
-        DataFileError: the file is empty, damaged or in another encoding.
+    Only a line feed ends a line. An empty or damaged file, or one in another encoding, raises `DataFileError`.
     """
     path = existing(folder, *names)
     if path is not None:
@@ -190,7 +187,7 @@ def labelled(name: str, rows: Iterable[tuple[str, str, str]]) -> TextSet:
 
 
 def existing(folder: Path, *names: str) -> Path | None:
-    """Return the first of the files ``names`` in ``folder`` that exists, also with .gz appended."""
+    """Return the first existing file of ``names`` in ``folder``, also with .gz appended."""
     for name in names:
         for path in (folder / name, folder / f"{name}.gz"):
             if path.is_file():

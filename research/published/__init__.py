@@ -1,7 +1,7 @@
 """The figures and claims of the two papers as data.
 
 Each table of a paper is a YAML file with one row per cell, under our names of data sets, methods and attacks. Where a
-paper contradicts itself, the rows stand as printed and the table's ``notes`` say so.
+paper contradicts itself, the rows are as printed and the table's ``notes`` say so.
 """
 
 from __future__ import annotations
@@ -76,10 +76,9 @@ class PublishedTable:
         return tuple(name for name, column in self.columns.items() if column.key)
 
     def find(self, **keys: Any) -> Mapping[str, Any] | None:
-        """Return the first row with these values, such as ``dataset="sts12", epsilon=10``; None if there is none.
+        """Return the first row with these values, such as ``dataset="sts12", epsilon=10``, or None.
 
-        Raises:
-            InvalidInputError: a name is no column of this table.
+        A name that is not a column raises `InvalidInputError`.
         """
         if unknown := [name for name in keys if name not in self.columns]:
             known = ", ".join(self.columns)
@@ -131,7 +130,7 @@ class Claim:
     compare: Order | Trend | Bound
 
     def published_tally(self) -> Tally:
-        """Return in how many cells of the paper's own tables the claim holds."""
+        """Return the number of cells in the paper's own tables for which the claim holds."""
         tables = [published(name) for name in self.tables]
         return sum((self.compare.tally(table.rows, table.keys) for table in tables), Tally(0, 0, 0))
 

@@ -29,8 +29,8 @@ from vecveil.errors import InvalidInputError
 from vecveil.privacy.utility.ranking import auc
 from vecveil.privacy.utility.tasks import classification
 
-LEARN_ROWS = 3000  # texts with a token that attackers learn from; AG News alone has more
-LEARN_SEED = 7  # of which: the same whatever the run's seed
+LEARN_ROWS = 3000  # training texts with a token; only AG News has more
+LEARN_SEED = 7  # of this sample, equal for all seeds of a run
 KERNEL_ROWS = 4096  # of the kernel attack: time grows with their cube
 TOKEN_ATTACKS: dict[str, Callable[[], Attack[LabelledVectors, LabelledVectors]]] = {
     "linear": LinearAttack,
@@ -41,8 +41,8 @@ TOKEN_ATTACKS: dict[str, Callable[[], Attack[LabelledVectors, LabelledVectors]]]
     "mlp-2048": lambda: MLPAttack((2048,), device="cpu"),
 }
 """The attacks that were strongest on some defence, by name."""
-_LEAST = 20  # texts that token inference learns from, or is judged on
-_NEVER = 1 << 20  # no seed of a run is as large: streams of one seed stay apart
+_LEAST = 20  # minimum number of texts for training, and for judging, token inference
+_NEVER = 1 << 20  # larger than any seed of a run, so that the streams of a seed differ
 
 
 def task_cell(task: Task, defence: Applied, seed: int, attacks: Sequence[str] = tuple(TOKEN_ATTACKS)) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def pii_cell(pii: Pii, defence: Applied, seed: int) -> dict[str, Any]:
     """Return the PII scores of frozen classifiers, and of probes trained on protected vectors.
 
     Frozen classifiers learn from clean vectors: ``benchmark`` is the same for every defence, ``policy`` is the one in a
-    policy's reward. PII is hidden only if the probes do not find it either.
+    policy's reward. PII is hidden only if the probes fail to find it too.
     """
     (X, labels, groups), (Y, truth, test_groups) = pii.train, pii.test
     rng = np.random.default_rng([_NEVER + 2, seed])
@@ -143,13 +143,13 @@ def _learnt(X: Array, labels: Array) -> Array:
 
 _FIGURES = ("bleu", "token_f1", "exact_match", "rouge_l", "cosine")
 _NEVER_TOO = (1 << 20) + 3
-BASE_HELD = 500  # sentences of its corpus that the base decoder does not learn from
+BASE_HELD = 500  # sentences of the corpus held out from the base decoder
 BASE_VALIDATION = 0.02
-BASE_JUDGED = 20  # a reconstruction ends the training; what it says is not used
+BASE_JUDGED = 20  # training ends with a reconstruction, which is not used
 
 
 class LongGEIA(GEIAAttack):
-    """GEIA with a small validation set, for more training texts."""
+    """GEIA with a small validation set, which leaves more training texts."""
 
     validation_share = 0.04
 

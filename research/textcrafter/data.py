@@ -28,8 +28,8 @@ from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.privacy.concepts import Concept, ConceptMatches, TokenVocabulary
 from vecveil.privacy.textcrafter import contains_pii
 
-SAMPLE_SEED = 7  # of which rows are drawn where there are more: the same whatever the run's seed
-SHARES = (0.8, 0.2)  # to learn from and to judge, of a set that has no split
+SAMPLE_SEED = 7  # for sampling rows, equal for all seeds of a run
+SHARES = (0.8, 0.2)  # training and test, for a set without a split
 
 Rows = npt.NDArray[np.intp]
 

@@ -26,10 +26,10 @@ class Defence:
 
     Attributes:
         method: of `vecveil.fit_pairs`, or one of `MADE_HERE`.
-        options: of the method; the strings ``"radius"``, ``"radius/√n"``, its half and its double stand for numbers.
+        options: of the method; the strings ``"radius"``, ``"radius/√n"``, its half and its double represent numbers.
         learns: ``set`` fits on the training rows of the set and its concept; ``pii`` on the PII corpus and WikiText-2,
             once for each seed.
-        main: whether the defence is in the paper's table.
+        main: the defence is in the paper's table.
     """
 
     title: str
@@ -47,7 +47,7 @@ class Defence:
         }
 
 
-_FIXED = (1 << 20) + 5  # of the stream that a fixed direction is drawn from
+_FIXED = (1 << 20) + 5  # of the stream for a fixed direction
 DEFENCES = {name: Defence(**about) for name, about in load_beside(__file__, "defences.yaml").items()}
 MADE_HERE = ("none", "orthogonal", "orthogonal-fixed", "pull")
 PULL = 0.6  # the share of the step that goes to the centre
@@ -158,7 +158,7 @@ def _orthogonal(X: Array, fixed: Array | None, radius: float, rng: np.random.Gen
 
 
 def kept_policy(path: Path, train: Callable[[], Applied]) -> Applied:
-    """Return the policy in a file, trained and saved first if needed; one process trains, others wait."""
+    """Return the policy in a file, after training and saving it if needed; one process trains, others wait."""
     with only_one(path):
         if not path.exists():
             train().protector.save(path)

@@ -38,7 +38,7 @@ def set_title(name: str) -> str:
 
 
 def title(spec: TextCrafterSpec, name: str) -> str:
-    """Return a defence as tables call it; TextCrafter never without its label."""
+    """Return the name of a defence in tables; TextCrafter always with its label."""
     one = spec.defence(name)
     full = one.title if name in DEFENCES else f"{name}: {one.title}"
     return f"{full}; {LABEL}" if one.method.startswith("textcrafter") else full

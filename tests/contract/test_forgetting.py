@@ -111,7 +111,9 @@ def test_no_figure_of_an_edited_receipt_counts_as_found(tmp_path: Path) -> None:
         fresh = forget(store, IDS[:2], tmp_path / "fresh.json", name="x", show_progress=False).to_record()
         done = forget(store, IDS[:2], path, name="x", show_progress=False).to_record()
     assert done.pop("earlier") == {"rows": 900, "blobs": 800, "cached": 700}
-    assert any("900 rows were deleted by an earlier run, as the receipt said" in each for each in done["unverified"])
+    assert any(
+        "900 rows were deleted by an earlier run, according to the receipt" in each for each in done["unverified"]
+    )
     assert fresh.pop("earlier") == {}
     own = {name: value for name, value in done.items() if name in edited and name not in ("unverified", "compacted")}
     assert own == {name: fresh[name] for name in own} | {name: done[name] for name in ("started", "finished")}
@@ -368,5 +370,5 @@ def test_no_figure_of_an_edited_receipt_of_an_index_counts_as_found(tmp_path: Pa
         done = forget_rows(index, IDS[:1], path, name="x")
     assert (done.rows, done.absent, done.searched, done.traces) == (0, 1, None, None)
     assert done.earlier == {"rows": 900}
-    assert any("as the receipt said" in sentence for sentence in done.unverified)
+    assert any("according to the receipt" in sentence for sentence in done.unverified)
     assert done.started > "2000"

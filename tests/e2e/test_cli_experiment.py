@@ -37,7 +37,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def done(place: Path) -> Path:
     found = spawn("experiment", "run", "mine.yaml", "--data", "data", "--out", "out", "--workers", "1", cwd=place)
     assert found.code == 0, found.err
-    assert found.out == "tradeoff: 2 cells, 2 measured, 0 were there, 0 failed\n"
+    assert found.out == "tradeoff: 2 cells, 2 measured, 0 kept, 0 failed\n"
     return place / "out"
 
 
@@ -95,7 +95,7 @@ def test_of_all_one_that_cannot_be_run_stops_no_other(
         "experiment", "run", "all", "--data", place / "data", "--out", tmp_path / "out", "--workers", 0, "--quick"
     )
     assert found.code == 1
-    assert found.out == "tradeoff: 1 cells, 1 measured, 0 were there, 0 failed\nnot run: whitebox\n"
+    assert found.out == "tradeoff: 1 cells, 1 measured, 0 kept, 0 failed\nnot run: whitebox\n"
     assert "whitebox: not run: data set 'sts12'" in found.err
 
 
@@ -117,8 +117,8 @@ def test_the_shipped_specification_can_be_edited_and_run(place: Path, tmp_path: 
         (("run", "sensitivity", "--data", ".", "--out", "x"), 1, "sts12"),
         (("run", "sensitivity", "--out", "x"), 2, "--data"),
         (("run", "sensitivity", "--data", ".", "--out", "file"), 1, "`--out` 'file' is a file"),
-        (("table", "tradeoff", "--out", ".", "--html", "tradeoff/spec.yaml"), 2, "--html lies among the records"),
-        (("table", "all", "--out", ".", "--to", "guarantee/cells"), 2, "--to lies among the records"),
+        (("table", "tradeoff", "--out", ".", "--html", "tradeoff/spec.yaml"), 2, "--html is inside the records"),
+        (("table", "all", "--out", ".", "--to", "guarantee/cells"), 2, "--to is inside the records"),
         (("table", "tradeoff", "--out", "."), 1, "run `vecveil experiment run tradeoff"),
         (("table", "all", "--out", "."), 2, "No experiment was run"),
         (("table", "nothing", "--out", "."), 1, "one of tradeoff"),

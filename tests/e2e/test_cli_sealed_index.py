@@ -334,7 +334,7 @@ def test_mistakes_with_tables(tables: Path, lsa: Path, tmp_path: Path, arguments
             "--id-column",
         ),
         (["migrate", "{0}/t.csv", "sqlite-vec:{0}/n.db#n", "-p", "{protector}", "--text-column", "x"], "--text-column"),
-        (["migrate", "sealed:{0}/index", "sqlite-vec:{0}/n.db#n", "-p", "{protector}"], "no database"),
+        (["migrate", "sealed:{0}/index", "sqlite-vec:{0}/n.db#n", "-p", "{protector}"], "is not a database"),
         (["reprotect", "sealed:{0}/index", "-p", "{protector}", "--seal-key", "{0}/search.keys"], "reseal"),
         (["reencode", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys", "--encoder", "{lsa}"], "sealed:FOLDER"),
         (["compact", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),

@@ -312,7 +312,7 @@ def test_a_protector_that_is_not_ready_is_used_after_a_yes(table: str, tmp_path:
     replace(fitted, report={**fitted.report, "reader": {"listed": listed}}).save(file)
     dest = f"sqlite-vec:{tmp_path}/weak.db#notes"
     refused = run("migrate", table, dest, "-p", file)
-    assert (refused.code, "said that it is not ready" in refused.err) == (2, True), refused.err
+    assert (refused.code, "reported that it is not ready" in refused.err) == (2, True), refused.err
     assert not (tmp_path / "weak.db").exists()
     done = run("migrate", table, dest, "-p", file, "--yes")
     assert done.code == 0, done.err

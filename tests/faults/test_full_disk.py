@@ -109,7 +109,7 @@ def test_migrate(warm: WarmProcess, clean: np.ndarray, protector: Path, tmp_path
     errors = [line for line in done.err.splitlines() if line.startswith("vecveil: error: ")]
     assert len(errors) == 1
     assert "Traceback" not in done.err
-    assert "The same command goes on from there" in errors[0]
+    assert "The same command continues from there" in errors[0]
     assert clean_rows_in(place, rows) == []
     again = warm.run(*arguments, cwd=place)
     assert again.code == 0, again.err

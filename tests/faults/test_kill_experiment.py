@@ -93,7 +93,7 @@ def test_experiment_run(warm_experiments: WarmProcess, place: Path, tmp_path: Pa
 
     def after_end(done: Outcome) -> None:
         assert done.code == 0, done.err
-        assert f", {len(recorded)} were there, 0 failed" in done.out
+        assert f", {len(recorded)} kept, 0 failed" in done.out
         undisturbed.append(without_times(found_in(out)))
         assert len(undisturbed[-1]) == 3
         assert undisturbed[-1] == undisturbed[0]

@@ -1,10 +1,10 @@
-"""The command line: one file per command, which is imported when the command is used.
+"""The command line: one file per command, imported when the command is used.
 
-Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 misused, 130 stopped
-by Ctrl-C, 143 stopped by a request to terminate, 141 when nobody reads stdout any more.
+Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 misused, 130 stopped by Ctrl-C, 143
+terminated, 141 stdout closed by its reader.
 
-A command's file imports what it needs at its top. Inside functions stand only the parts that take long to load: the
-attacks and metrics (scipy.stats), torch, pyarrow, web servers, and plotting.
+A command's file imports at its top, except what takes long to load: the attacks and metrics (scipy.stats), torch,
+pyarrow, web servers, and plotting.
 """
 
 VALUES = "vecveil.cli.values"

@@ -7,11 +7,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit code of one run of the command line.
-
-    Args:
-        arguments: what stands after the name of the program; None takes it from the process.
-    """
+    """Return the exit code of one run of the command line; None takes the arguments from the process."""
     try:
         import click  # noqa: F401
     except ImportError:

@@ -52,7 +52,7 @@ Examples:
   vecveil audit queries.csv --store chroma:db#sealed -p drug.vecveil --concept concept.yaml --html queries.html
 """
 SEALED_ROWS, FEWEST_ROWS = 3000, 100
-"""Rows of a sealed index that are attacked by default, and at least."""
+"""Rows of a sealed index that are attacked by default; also their minimum."""
 EXAMINED_ROWS = 1000
 """Rows that are examined for plain text."""
 
@@ -79,13 +79,11 @@ attack_options = shared.stacked(
         metavar="FOLDER",
         help="Language model of the zero-shot attack [default: trigrams of the texts].",
     ),
-    shared.file_option(
-        "--attacker-texts", help="Further texts that an attacker has, to learn from: one a line, or a table."
-    ),
+    shared.file_option("--attacker-texts", help="Additional training texts of the attacker: one a line, or a table."),
     click.option("--device", default="auto", show_default=True, help="Device of trained attacks: auto, cpu, cuda."),
     shared.count_option(
         "--min-token-count",
-        help="Attack words that at least so many training texts have [default: 15; 10 or 5 if words are few].",
+        help="Attack words that at least this many training texts contain [default: 15; 10 or 5 if words are few].",
     ),
     shared.file_option(
         "--work",
@@ -109,8 +107,8 @@ gate_options = shared.stacked(
         "--fail-if-worse-by",
         type=shared.PERCENT,
         metavar="POINTS",
-        help="Exit with code 3 if a family of attacks exceeds --baseline by so many percentage points, or was left "
-        "out.",
+        help="Exit with code 3 if a family of attacks exceeds --baseline by this many percentage points, or was "
+        "left out.",
     ),
 )
 SECTIONS = {
@@ -171,7 +169,7 @@ SECTIONS = {
 @click.option(
     "--subject-column",
     metavar="NAME",
-    help="Column of the persons that the texts are about, as --group-column; reports the leakage of each.",
+    help="Column of the person in each text; groups as --group-column, and reports leakage per person.",
 )
 @shared.count_option("--limit", least=2, help="Read at most this many rows.")
 @shared.task_options
@@ -186,21 +184,21 @@ def command(
     pack: Path | None,
     **options: Any,
 ) -> None:
-    """Attack the vectors of the texts in INPUT, or the storage of a sealed index, and print what attackers find.
+    """Attack the vectors of the texts in INPUT, or the storage of a sealed index, and print what attackers recover.
 
-    With a protector, attack clean and protected vectors of the texts side by side: give texts that it was not fitted
-    on, only they show the honest figure. Without one, the attacker of a store knows the texts of a part of it.
+    With a protector, attack clean and protected vectors of the texts. Give texts that it was not fitted on: its own
+    bias the figures. Without one, the attacker of a store knows the texts of some of its rows.
 
-    Exit codes: 0 done; 1 failed; 2 misused, also with a baseline that does not compare; 3 leaks more than
-    --fail-above or --fail-if-worse-by allows. The reports are written in any case.
+    Exit codes: 0 done; 1 failed; 2 misused, also for a baseline that is not comparable; 3 leaks more than
+    --fail-above or --fail-if-worse-by allows. The reports are always written.
     """
     sealed = options["store"] is not None and index_place(options["store"]) is not None
     if not sealed and (input is None or concept is None):
         raise click.UsageError("Missing argument 'INPUT'." if input is None else "Missing option '--concept'.")
     if not sealed and options["seal_key"] is not None:
-        raise click.UsageError("--seal-key belongs to --store sealed:PLACE.")
+        raise click.UsageError("--seal-key requires --store sealed:PLACE.")
     if sealed and input is not None:
-        raise click.UsageError("INPUT does not apply to a sealed index (sealed:): its own texts are looked for.")
+        raise click.UsageError("INPUT does not apply to a sealed index (sealed:): the audit uses its own texts.")
     baseline = _read_baseline(concept, is_store=protector_file is None or options["store"] is not None, options=options)
     to_stdout = str(options["json_file"]) == "-"
     files = report_files(
@@ -266,9 +264,9 @@ def command(
 
 
 def _read_baseline(concept: Path | None, *, is_store: bool, options: dict[str, Any]) -> AuditRecord | None:
-    """Return the record of --baseline; refuse one that does not compare before the attacks, which take minutes."""
+    """Return the record of --baseline; reject one that is not comparable before the attacks, which take minutes."""
     if (options["baseline"] is None) != (options["fail_if_worse_by"] is None):
-        raise click.UsageError("--baseline and --fail-if-worse-by belong together.")
+        raise click.UsageError("Give --baseline and --fail-if-worse-by together.")
     if options["baseline"] is None:
         return None
     name = OWN_WORDS if concept is None else read_concept_file(concept)["name"]
@@ -281,7 +279,7 @@ def _read_baseline(concept: Path | None, *, is_store: bool, options: dict[str, A
 
 
 def attack_arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an audit that the attack and report options give."""
+    """Return the arguments of an audit from the attack and report options."""
     work = options["work"]
     if work is None and options["cache"]:
         work = default_cache_folder() / "audits"
@@ -305,7 +303,6 @@ def _group_columns(options: dict[str, Any]) -> tuple[str | None, str | None]:
 
 
 def _groups(rows: Rows, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments ``groups`` and ``subjects`` of an audit."""
     groups, subjects = _group_columns(options)
     return {
         "groups": None if groups is None else rows.table.columns[groups],
@@ -393,7 +390,7 @@ def _audit_store(
             )
     row_column, column = options["row_column"], options["embedding_column"]
     if row_column is not None and vectors_file is None:
-        raise InvalidInputError("--row-column names rows of the file --vectors: pass that, too.", param="row_column")
+        raise InvalidInputError("--row-column needs --vectors, whose rows it names.", param="row_column")
     in_table = vectors_file is None
     rows = read_rows(
         input,
@@ -439,7 +436,7 @@ def _audit_database(
     id_column = options["id_column"]
     if (protector_file is None) == (id_column is None) or options["store"] is None:
         raise InvalidInputError(
-            "Pass --store with --id-column, the column that says which row of the database each text is, or with -p, "
+            "Pass --store with --id-column, the column with each text's row in the database, or with -p, "
             "whose texts are queries.",
             param="id_column",
         )
@@ -479,7 +476,7 @@ def _audit_database(
 
 
 def _audit_sealed(concept: Path | None, options: dict[str, Any], attacks: dict[str, Any]) -> AuditResult:
-    """Attack the storage of a sealed index as somebody without the key."""
+    """Attack the storage of a sealed index without its key."""
     from vecveil.cli import sealed
 
     sealed.refuse_other_options(
@@ -536,7 +533,6 @@ def _audit_sealed(concept: Path | None, options: dict[str, Any], attacks: dict[s
 
 
 def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: Path) -> Embeddings:
-    """Return the vector of each text."""
     texts = len(rows.texts)
     if row_column is None:
         if len(store) != texts:

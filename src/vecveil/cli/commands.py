@@ -1,4 +1,4 @@
-"""The group of commands and the entry point: run a command, and turn errors into exit codes."""
+"""The group of commands and the entry point: run a command, and convert errors to exit codes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COMMANDS = {
     "index": ("sealed", "index_group", "Verify a sealed index; back it up and restore it."),
     "compact": ("sealed", "compact_command", "Merge the segments of a sealed index."),
     "reencode": ("sealed", "reencode_command", "Change the encoder of a sealed index."),
-    "reprotect": ("sealed", "reprotect_command", "Draw the vectors of a sealed store anew."),
+    "reprotect": ("sealed", "reprotect_command", "Redraw the vectors of a sealed store."),
     "reconcile": ("forget", "reconcile_command", "List vectors without a source, and sources without a vector."),
     "forget": ("forget", "forget_command", "Delete the rows of ids everywhere; write a receipt."),
     "key": ("releases", "key", "Make and list keys of keyed noise and sealed search."),
@@ -60,11 +60,9 @@ class LazyGroup(click.Group):
     """Imports a command's module when the command is used; the list of commands imports none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return one command, or None."""
         if cmd_name not in COMMANDS:
             return None
         if (room := NEEDS_ROOM.get(cmd_name)) is not None:
@@ -74,7 +72,7 @@ class LazyGroup(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the options before the command; tell where one of a command's belongs."""
+        """Parse the options before the command; for an option of the command, say where it belongs."""
         command = next((word for word in args if word in COMMANDS), None)
         try:
             return super().parse_args(ctx, args)
@@ -85,7 +83,6 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"{name} comes after the command: vecveil {command} ... {name}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands with their short help."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, short_help) for name, (_, _, short_help) in COMMANDS.items()])
 
@@ -106,12 +103,11 @@ _SOURCE = Path(__file__).resolve().parents[1]
 
 
 class _Terminated(KeyboardInterrupt):
-    """A request to terminate: cleans up like Ctrl-C, under another exit code."""
+    """A request to terminate: cleans up like Ctrl-C, with a different exit code."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Return the exit code of the command line with ``arguments``."""
-    for stream in (sys.stdout, sys.stderr):  # a terminal that lacks a sign must not stop a run
+    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot print a character must not stop a run
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     values: dict[str, Any] = {}
@@ -129,21 +125,21 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _shown(error: VecveilError | str, values: Mapping[str, Any] | None, arguments: Sequence[str] = ()) -> str:
-    """Return a message without secrets, and with the options of a command in place of Python's parameters."""
+    """Return a message without secrets, and with command options instead of Python's parameters."""
     try:
         from vecveil.cli.options import (  # loads NumPy, which no help needs
             in_options,
             without_secrets,
         )
     except (ImportError, MemoryError, OSError):
-        return str(error)  # too little memory: no option was parsed either
+        return str(error)  # too little memory: no option was parsed
     if isinstance(error, VecveilError):
         error = in_options(error, _context(arguments), values or {})
     return without_secrets(error, values or {})
 
 
 def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str, Any] | None = None) -> int:
-    """Say what went wrong and return the exit code; ``values`` are those that `in_options` takes."""
+    """Print what failed and return the exit code; `in_options` uses ``values``."""
     if os.environ.get("VECVEIL_DEBUG") == "1" and not isinstance(error, click.ClickException):
         _write(_traceback(error))
     match error:
@@ -163,13 +159,12 @@ def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str
             _say(f"stopped by Ctrl-C. {_left_behind(arguments)}", kind="")
             return INTERRUPTED
         case MemoryLimitError() if error.code == MemoryLimitError.code:
-            return _say(str(error))  # raised before a command is loaded, for which there is no room
+            return _say(str(error))  # raised before a command is loaded, for lack of memory
         case VecveilError() if not (isinstance(error, ImportError) and _short_of_memory(error)):
             return _say(_shown(error, values, arguments))
         case _ if _short_of_memory(error):
             return _say(
-                "The memory, or the number of threads, that this process may use does not suffice. "
-                "Raise its limits (ulimit -v, ulimit -u), or give fewer rows."
+                "The process ran out of memory or threads. Raise its limits (ulimit -v, ulimit -u), or give fewer rows."
             )
         case OSError():
             return _say(_shown(_system_error(error), values))
@@ -183,10 +178,9 @@ def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str
 
 
 def _traceback(error: BaseException) -> str:
-    """Return the traceback of an error and of all that led to it, also where ``from None`` hides it from others.
+    """Return the traceback of an error and of its causes, including those that ``from None`` hides.
 
-    A driver's message may contain a row or an address, so no other output shows it. What led to an error about keys is
-    left out here too.
+    Messages of drivers may contain rows or addresses, so no other output shows them. Causes of key errors are left out.
     """
     chain = [error]
     while not isinstance(chain[-1], KeyFileError | SealingError):
@@ -246,16 +240,15 @@ def _left_behind(arguments: Sequence[str]) -> str:
 
 
 def _say(text: str, *, kind: str = "error: ") -> int:
-    """Write one line to stderr; return 1."""
     line = " ".join(text.split())
-    start = "\n" if kind == "" and sys.stderr is not None and sys.stderr.isatty() else ""  # away from an unfinished bar
+    start = "\n" if kind == "" and sys.stderr is not None and sys.stderr.isatty() else ""  # below an unfinished bar
     _write(f"{start}vecveil: {kind}{line}\n")
     return FAILED
 
 
 def _write(text: str) -> None:
-    """Write lines to stderr that cannot control a terminal."""
-    if sys.stderr is None:  # closed by whoever started this process
+    """Write lines to stderr, without control characters."""
+    if sys.stderr is None:  # closed by the parent process
         return
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write("\n".join(map(printable, text.split("\n"))))
@@ -263,9 +256,9 @@ def _write(text: str) -> None:
 
 
 def _short_of_memory(error: BaseException | None) -> bool:
-    """Return whether ``error``, or one that it came of, says that there is no more memory.
+    """Return whether ``error`` or one of its causes reports a lack of memory.
 
-    A library that cannot be mapped then looks like one that is missing, and a thread that cannot start like a bug.
+    Without memory, an unmappable library looks like a missing one, and a thread that cannot start like a bug.
     """
     while error is not None:
         said = str(error).lower() if isinstance(error, ImportError | RuntimeError) else ""
@@ -285,7 +278,7 @@ def _system_error(error: OSError) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return the last line of ours that the error went through: code, never data."""
+    """Return the last line of our code in the error's traceback, without data."""
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
         path = Path(frame.filename)
@@ -295,7 +288,7 @@ def _place(error: BaseException) -> str:
 
 
 def _stop_writing() -> None:
-    """Keep the interpreter from complaining again when it flushes stdout at its end."""
+    """Prevent a second error when the interpreter flushes stdout at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
@@ -303,7 +296,7 @@ def _stop_writing() -> None:
 
 @contextlib.contextmanager
 def _termination_raises() -> Iterator[None]:
-    """While the block runs, a request to terminate unwinds it, so that temporary files go."""
+    """Within the block, unwind on a request to terminate, so that temporary files are deleted."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise _Terminated
@@ -324,7 +317,7 @@ def _termination_raises() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress_in_lines(arguments: Sequence[str]) -> Iterator[None]:
-    """Say every ten seconds how far a long command is, where stderr is no terminal and shows no bar."""
+    """Report the progress of a long command every ten seconds if stderr is no terminal."""
     # A caller that replaced sys.stderr reads it after the run.
     stderr = sys.stderr
     asks = {"-h", "--help", "--help-all", "--version"}.intersection(arguments)
@@ -340,7 +333,7 @@ def _progress_in_lines(arguments: Sequence[str]) -> Iterator[None]:
             _write(f"vecveil: {arguments[0]}: {status() or 'starting'}\n")
             wait = 10.0
 
-    if not stderr.isatty() and not os.environ.get("TQDM_DISABLE"):  # which switches bars off, too
+    if not stderr.isatty() and not os.environ.get("TQDM_DISABLE"):  # which also switches bars off
         with contextlib.suppress(RuntimeError):  # a limit on threads
             threading.Thread(target=report, daemon=True).start()
     try:

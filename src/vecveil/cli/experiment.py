@@ -52,11 +52,7 @@ def find_checkout() -> Path | None:
 
 
 def research() -> Any:
-    """Return the package ``research`` of a checkout.
-
-    Raises:
-        VecveilError: there is no checkout; a wheel does not contain the package.
-    """
+    """Return the package ``research`` of a checkout; raise `VecveilError` without one: a wheel lacks the package."""
     if (root := find_checkout()) is not None:
         if str(root) not in sys.path:
             sys.path.insert(0, str(root))  # worker processes inherit it
@@ -72,7 +68,7 @@ def research() -> Any:
 def command() -> None:
     """Run the experiments of the papers and our own, and show their results, in a checkout of the repository.
 
-    A stopped run continues where it was: each cell is recorded when it is done. list, run and table take --json.
+    A stopped run continues where it was: each finished cell is recorded. list, run and table take --json.
     """
 
 
@@ -92,7 +88,7 @@ def listed(as_json: bool) -> None:
 @command.command("spec", epilog="\b\nExample:\n  vecveil experiment spec tradeoff > mine.yaml\n")
 @click.argument("name")
 def spec(name: str) -> None:
-    """Print the specification (YAML) of experiment NAME, to be edited and run."""
+    """Print the specification (YAML) of experiment NAME, to edit and run."""
     block(research().shipped_spec(name))
 
 
@@ -100,8 +96,8 @@ def spec(name: str) -> None:
 @click.argument("name", metavar="NAME|FILE|all")
 @shared.file_option("--data", required=True, help="Folder with the data sets.")
 @shared.file_option("--out", required=True, help="Folder of the records.")
-@click.option("--quick", is_flag=True, help="Coarse run: minutes in place of an hour.")
-@shared.count_option("--seeds", help="Seeds, in place of the specification's.")
+@click.option("--quick", is_flag=True, help="Coarse run: minutes instead of an hour.")
+@shared.count_option("--seeds", help="Seeds, instead of the specification's.")
 @shared.count_option("--workers", least=0, help="Processes [default: cores, at most 4].")
 @click.option(
     "--resume/--fresh",
@@ -120,8 +116,8 @@ def spec(name: str) -> None:
 def run(name: str, data: Path, out: Path, workers: int | None, as_json: bool, **options: Any) -> None:
     """Measure what has no record yet: an experiment, a specification in a YAML file, or all of them.
 
-    Records lie in a folder of the experiment's name in --out; `vecveil experiment table` shows them.
-    With all, an experiment that cannot be run (a data set is missing) stops no other.
+    Records are in a folder of the experiment's name in --out; `vecveil experiment table` shows them.
+    With all, an experiment that cannot run (a data set is missing) does not stop the others.
     """
     experiments = research()
     names = list(experiments.EXPERIMENTS) if name == "all" else [name]
@@ -146,7 +142,7 @@ def run(name: str, data: Path, out: Path, workers: int | None, as_json: bool, **
         outcomes[outcome.experiment] = {**counts, "failed": dict(outcome.failed)}
         if not as_json:
             print_data(
-                f"{outcome.experiment}: {outcome.asked} cells, {outcome.measured} measured, {outcome.kept} were there, "
+                f"{outcome.experiment}: {outcome.asked} cells, {outcome.measured} measured, {outcome.kept} kept, "
                 f"{len(outcome.failed)} failed"
             )
     if as_json:
@@ -172,7 +168,7 @@ def run(name: str, data: Path, out: Path, workers: int | None, as_json: bool, **
 @shared.file_option("--to", "folder", help="Write NAME.SUFFIX to this folder, print nothing.")
 @shared.json_option
 def table(name: str, out: Path, form: str, html_file: Path | None, folder: Path | None, as_json: bool) -> None:
-    """Show what the last run of an experiment in --out measured, or of all that were run there.
+    """Show what the last run of an experiment in --out measured, or of all experiments there.
 
     Python files that its specification names as modules are run.
     """
@@ -189,12 +185,12 @@ def table(name: str, out: Path, form: str, html_file: Path | None, folder: Path 
         names = [experiments.load_spec(name)[0].experiment]
     for option, path in (("--html", html_file), ("--to", folder)):
         if path is not None and any(path.resolve().is_relative_to((out / each).resolve()) for each in names):
-            raise click.UsageError(f"{option} lies among the records in --out: name another place.")
+            raise click.UsageError(f"{option} is inside the records in --out: name another place.")
     if len(names) > 1 and folder is None and form == "json":
         data_json({"experiments": [experiments.summarise(experiment, out) for experiment in names]})
         return
     if len(names) > 1 and folder is None and form != "markdown":
-        raise click.UsageError(f"--format {form} is a file for each: name one experiment, or add --to FOLDER.")
+        raise click.UsageError(f"--format {form} writes a file for each: name one experiment, or add --to FOLDER.")
     for experiment in names:
         record = experiments.summarise(experiment, out)
         text = _drawn(record, form)
@@ -212,7 +208,6 @@ def table(name: str, out: Path, form: str, html_file: Path | None, folder: Path 
 
 
 def _drawn(record: dict[str, Any], form: str) -> str:
-    """Return the record in a format."""
     if form == "json":
         return json.dumps(record, indent=1, allow_nan=False) + "\n"
     research()

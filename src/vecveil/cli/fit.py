@@ -34,7 +34,7 @@ from vecveil.texts.tables.writing import check_new_file
 
 SCALES = ("target_utility", "target_cosine", "target_advantage", "epsilon", "sigma", "noise_to_signal", "radius")
 AUDITED_TEXTS = 300
-"""Texts with the concept for an audit: with fewer, intervals are wide, and frequent words may be too few."""
+"""Texts with the concept that an audit needs: with fewer, intervals are wide and few words frequent."""
 MUCH_FOUND = 0.9
 """Share of the concept's mentions below which a fit asks for a better detector."""
 LITTLE_RECALL = 0.6
@@ -93,7 +93,7 @@ SECTIONS = {
 )
 @shared.retrieval_option
 @shared.count_option("--candidates", least=10, help="Rows that a sealed search opens and ranks; with --retrieval too.")
-@shared.count_option("--collection-size", least=10, help="Rows of the collection to come, with --candidates.")
+@shared.count_option("--collection-size", least=10, help="Expected rows of the collection, with --candidates.")
 @click.option(
     "--option",
     "method_options",
@@ -101,8 +101,8 @@ SECTIONS = {
     multiple=True,
     help="Option of the method, such as rank=80; may be repeated.",
 )
-@click.option("--noise-to-signal", type=shared.POSITIVE, help="Norm of the noise over the vectors'.")
-@click.option("--target-cosine", type=shared.SHARE, help="Mean cosine of a vector and its noisy self.")
+@click.option("--noise-to-signal", type=shared.POSITIVE, help="Norm of the noise relative to the vectors'.")
+@click.option("--target-cosine", type=shared.SHARE, help="Mean cosine of a vector and its noisy version.")
 @click.option(
     "--target-advantage", type=shared.SHARE, help="Largest advantage of any attacker at detecting the concept."
 )
@@ -135,7 +135,7 @@ SECTIONS = {
     "--min-texts",
     default=MIN_PAIRS,
     show_default=True,
-    help="Fewest texts that must contain the concept; at least 20 for methods that change vectors.",
+    help="Minimum number of texts with the concept; at least 20 for methods that change vectors.",
 )
 @shared.long_texts_option
 @click.option(
@@ -150,7 +150,7 @@ SECTIONS = {
     "hypernyms",
     type=shared.Assignment(),
     multiple=True,
-    help="Noun of a label, such as DRUG='a drug', for --rewrite hypernym; may be repeated.",
+    help="Noun for a label, such as DRUG='a drug', for --rewrite hypernym; may be repeated.",
 )
 @click.option(
     "--surrogate-key",
@@ -166,7 +166,7 @@ SECTIONS = {
 @click.option(
     "--accept-leak",
     is_flag=True,
-    help="Write a protector for sealed search that leaves an attacker nearly what clean vectors tell.",
+    help="Write a sealed-search protector even if it leaves nearly all of the clean leak.",
 )
 @shared.seed_option
 @shared.file_option("-o", "--out", required=True, help="Protector file to write.")
@@ -178,7 +178,7 @@ def command(input: Path | None, out: Path, force: bool, verbose: bool, as_json: 
     (--target-utility 0.95). It hides a concept that it learns from texts.
 
     INPUT contains texts with and without the concept: CSV, TSV, JSONL (also .gz), Parquet or text lines. Vectors that
-    keep similarity may be useless for search. --retrieval measures nDCG@10 in place of recall. `vecveil frontier` shows
+    keep similarity may be useless for search. --retrieval measures nDCG@10 instead of recall. `vecveil frontier` shows
     what each strength costs. Give exactly one strength; sealed search keeps 99 % by default.
     """
     frontier = _take_point(options)
@@ -213,7 +213,7 @@ def _work_folder(out: Path, options: dict[str, Any]) -> Path | None:
 
 
 def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint] | None:
-    """Set method, noise and options from a point of --from, and what is not given from its folder; return it."""
+    """Set method, noise and options from a point of --from, and defaults from its folder; return the point."""
     from vecveil.auditing.comparison import FILE
     from vecveil.cli.frontier import CONCEPT
 
@@ -221,7 +221,7 @@ def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint]
     options["frontier_encoder"] = None
     if folder is None:
         if number is not None:
-            raise click.UsageError("--point belongs to --from.")
+            raise click.UsageError("--point requires --from.")
         return None
     source = click.get_current_context().get_parameter_source
 
@@ -233,7 +233,7 @@ def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint]
     if options["method_options"]:
         raise click.UsageError("--from sets the options of the method: leave out --option.")
     if not (folder / FILE).is_file():
-        raise click.UsageError(f"--from must be a folder that `vecveil frontier` wrote; {folder.name!r} is none.")
+        raise click.UsageError(f"--from must be a folder that `vecveil frontier` wrote; {folder.name!r} is not.")
     record = FrontierRecord.load(folder / FILE, owner="fit")
     if number is None and not record.is_complete:
         raise click.UsageError(
@@ -244,7 +244,7 @@ def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint]
         raise click.UsageError(f"{folder.name!r} contains no {CONCEPT}: name the concept file with --concept.")
     point = record.point(number) if number is not None else record.recommended
     if number is None and point is None:
-        raise click.UsageError(f"{record.recommendation} To fit a design all the same, name its --point.")
+        raise click.UsageError(f"{record.recommendation} To fit a design anyway, name its --point.")
     if point is None:
         numbers = ", ".join(str(each.number) for each in record.points) or "none"
         raise out_of_range("fit", "point", f"one of the points of {folder.name!r} ({numbers})", number)
@@ -261,8 +261,6 @@ def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint]
 
 
 def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
-    """Refuse incompatible options."""
-
     def named(*names: str) -> list[str]:
         return [f"--{name.replace('_', '-')}" for name in names if options[name] not in (None, ())]
 
@@ -292,7 +290,7 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
         "--concept, --label-column and --group-column need INPUT with texts; vectors have none.": (
             input is None and bool(named("concept", "label_column", "group_column"))
         ),
-        f"--group-column belongs to methods that learn; {options['method']} does not split the texts.": (
+        f"--group-column is for methods that learn; {options['method']} does not split the texts.": (
             text_level and bool(named("group_column"))
         ),
         "--rewrite needs INPUT with texts, and a method that protects vectors.": (
@@ -314,7 +312,7 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
     for sentence, applies in refusals.items():
         if applies:
             raise click.UsageError(sentence)
-    # Arrays, which only Python or an option of their own can give.
+    # Arrays, which come from Python or a separate option.
     arrays = {"further_positive", "preserve"}
     known = [name for name in method.options if name not in arrays] + ([] if text_level else ["splits"])
     for key, _ in options["method_options"]:
@@ -381,7 +379,7 @@ def _from_vectors(options: dict[str, Any]) -> Protector:
 
 
 def describe(protector: Protector, frontier: tuple[FrontierRecord, FrontierPoint] | None, *, verbose: bool) -> None:
-    """Print on stderr what is kept and recovered, warnings, and the verdict; with ``verbose`` all figures."""
+    """Print on stderr the utility, what attackers recover, warnings and the verdict; with ``verbose`` all figures."""
     report = protector.report
     note(FIRST_CHOICE)
     if verbose:
@@ -396,7 +394,7 @@ def describe(protector: Protector, frontier: tuple[FrontierRecord, FrontierPoint
             note(f"{kind} words: {_read(report, leak)}.")
     if kept := report.get("preserved"):
         note(
-            f"Note: nothing that correlates with the {kept['classes']} classes is erased. What they tell of the "
+            f"Note: nothing that correlates with the {kept['classes']} classes is erased. What they reveal of the "
             "concept can still be recovered."
         )
     for warning in report["warnings"]["accepted_leak" in report :]:
@@ -407,7 +405,7 @@ def describe(protector: Protector, frontier: tuple[FrontierRecord, FrontierPoint
 
 
 def _rewritten(rewriting: dict[str, Any]) -> str:
-    """Return what the detector finds, and what the rewriting costs before the noise and after it."""
+    """Return the recall of the detector, and the cost of the rewriting before and after the noise."""
     texts = f"{rewriting['rewritten']:,} of {rewriting['texts']:,} texts ({rewriting['kind']})"
     if recall := rewriting.get("detector_recall"):
         texts += f"; the detector finds {share(recall['recall'])} of the concept's {recall['spans']:,} mentions"
@@ -422,7 +420,6 @@ def _rewritten(rewriting: dict[str, Any]) -> str:
 
 
 def _kept(report: Mapping[str, Any]) -> str:
-    """Return the figure of the use that the fit was made for."""
     named = report["utility"].get(report["utility_task"])
     if named is None:
         return "not measured"
@@ -460,7 +457,7 @@ def _search(report: Mapping[str, Any], frontier: tuple[FrontierRecord, FrontierP
 def _leaks(
     report: Mapping[str, Any], frontier: tuple[FrontierRecord, FrontierPoint] | None
 ) -> tuple[dict[str, Any] | None, ...]:
-    """Return what the frontier's attacker or the fit's recovers of listed and unlisted words; None without one."""
+    """Return what the attacker of the frontier, or of the fit, recovers of listed and unlisted words; None for none."""
     if frontier is None:
         reader = report.get("reader", {})
         return reader.get("listed"), reader.get("unlisted")
@@ -487,7 +484,7 @@ def _leaks(
 
 
 def _read(report: Mapping[str, Any], leak: dict[str, Any]) -> str:
-    """Return what an attacker recovers of words of one kind: with interval, chance, and from clean vectors."""
+    """Return what an attacker recovers of one kind of words: with interval, chance, and the clean value."""
     by = leak.get("by")
     clean = "rewritten without noise" if "rewriting" in report and by is None else "clean"
     return (
@@ -504,7 +501,7 @@ def _advice(
     *,
     of_frontier: bool = False,
 ) -> str:
-    """Return whether enough is hidden to audit the protector, and what to try."""
+    """Return whether the protector is ready for an audit, and what to try otherwise."""
     audit = (
         f"`vecveil audit` on other texts, at least {AUDITED_TEXTS} of them with the concept, decides: its attackers "
         "recover more."
@@ -531,13 +528,12 @@ def _advice(
 
 
 def _left(leak: dict[str, Any]) -> float:
-    """Return what is read over chance as a share of what clean vectors tell."""
     over = leak["clean"] - leak["chance"]
     return max(0.0, (leak["value"] - leak["chance"]) / over) if over > 0 else 1.0
 
 
 def not_ready(report: Mapping[str, Any]) -> str | None:
-    """Return why a fit said "Not ready", or None if it did not."""
+    """Return why a fit reported "Not ready", or None."""
     listed = report.get("reader", {}).get("listed")
     if listed is None or _left(listed) <= PART:
         return None
@@ -550,7 +546,6 @@ def _lower(label: str) -> str:
 
 
 def _details(protector: Protector) -> None:
-    """Print all figures of the fit."""
     report = protector.report
     if counts := report.get("texts"):
         labelled = "labelled" in report
@@ -560,7 +555,7 @@ def _details(protector: Protector) -> None:
             f"{'have a label' if labelled else 'hold it'}, {counts['without_concept']:,} do not{alone}."
         )
         if counts["without_concept"] < MIN_PAIRS and not labelled:
-            note("  Texts with the concept removed replaced ordinary texts, of which there were too few.")
+            note("  Texts with the concept removed replaced ordinary texts, which were too few.")
     if moved := report.get("relabelled"):
         rows = f"{moved['moved']:,} of {moved['texts']:,}"
         note(f"Relabelled by {moved['by']}: {rows} texts without the concept hold PII.")
@@ -581,7 +576,7 @@ def _details(protector: Protector) -> None:
 
 
 def sealed_lines(outlook: dict[str, Any]) -> list[str]:
-    """Return the lines about the collection and its growth of a fit for sealed search."""
+    """Return the lines about the collection and its growth for a sealed-search fit."""
     queries = "texts as queries, each without itself" if outlook["texts_as_queries"] else "judged queries"
     lines = [
         f"  Measured with {outlook['queries']:,} {queries}, among {outlook['texts']:,} texts; a query "
@@ -601,14 +596,13 @@ def sealed_lines(outlook: dict[str, Any]) -> list[str]:
     lines.append(f"  Largest error of the model on sizes within these texts: {share(outlook['model_error'])}.")
     if outlook["distractors"]:
         lines.append(
-            f"  {outlook['distractors']:,} ordinary texts stand for the further rows. If those will be of the domain "
-            "of your texts, they are harder to tell apart, and these figures are optimistic."
+            f"  {outlook['distractors']:,} ordinary texts represent the further rows. Rows from the domain of your "
+            "texts would be harder to distinguish, and make these figures optimistic."
         )
     return lines
 
 
 def record(protector: Protector, out: Path) -> dict[str, Any]:
-    """Return what ``fit --json`` prints."""
     return {
         "protector": str(out),
         "method": protector.method,

@@ -1,4 +1,4 @@
-"""``vecveil reconcile`` and ``vecveil forget``: ids whose source is gone, and their deletion with a receipt."""
+"""``vecveil reconcile`` and ``vecveil forget``: find ids without a source, and delete them with a receipt."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ blobs_option = click.option(
     "--blobs",
     "blobs_file",
     type=shared.FilePath(exists=True, dir_okay=False),
-    help="SQLite file of the sealed blobs, where they are apart from DATABASE.",
+    help="SQLite file of the sealed blobs, if separate from DATABASE.",
 )
 
 
@@ -57,7 +57,7 @@ blobs_option = click.option(
 @ids_option
 @blobs_option
 @click.option("--seal-key", type=shared.SEAL_KEY, help="Key file of a sealed index (sealed:), or env:NAME:FILE.")
-@shared.file_option("-o", "--out", help="Write the ids whose source is gone to this file, for forget.")
+@shared.file_option("-o", "--out", help="Write the ids without a source to this file, for forget.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @shared.json_option
 def reconcile_command(
@@ -69,14 +69,14 @@ def reconcile_command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """List the vectors of DATABASE whose source is gone, and the sources without a vector.
+    """List the vectors of DATABASE without a source, and the sources without a vector.
 
     --ids has the ids of all sources. Nothing is changed.
     """
     if out is not None:
         check_new_file(out, overwrite=force, inputs=(ids_file,))
     sources = _ids(ids_file)
-    if not sources:  # of a failed export every row would seem without a source, for forget to delete
+    if not sources:  # after a failed export every row would seem to have no source, and forget would delete it
         raise DataFileError(f"{ids_file.name} contains no id.", param="ids")
     if index_place(database) is not None:
         refuse_other_options("ids_file", "seal_key", "out", "force", "as_json")
@@ -126,7 +126,7 @@ def reconcile_command(
 @click.option("--seal-name", metavar="NAME", help="Name in the key file [default: the location of DATABASE].")
 @shared.file_option("--texts", "texts_file", help="Texts of the ids, one a line, to delete from the cache.")
 @shared.file_option("--cache-folder", help="Folder of the embedding cache [default: this user's].")
-@shared.file_option("--ledger", "ledger_file", help="Ledger of releases; it is read and keeps its counts.")
+@shared.file_option("--ledger", "ledger_file", help="Ledger of releases, which is not changed.")
 @click.option(
     "--compact/--no-compact",
     default=True,
@@ -145,8 +145,8 @@ def forget_command(
 ) -> None:
     """Delete the rows of the ids from DATABASE, sealed blobs and embedding cache, and write a receipt.
 
-    The receipt counts what was deleted where, how it was verified by reading again, and what remains: backups,
-    replicas, snapshots, and what the database keeps of deleted rows. A killed run continues with the same command.
+    The receipt counts the deletions in each place, how reading again verified them, and what remains: backups,
+    replicas, snapshots, and what the database keeps of deleted rows. After a kill the same command continues.
     """
     if len({path.absolute() for path in (ids_file, receipt_file)}) < 2:
         raise click.UsageError("--receipt and --ids must be different files.")

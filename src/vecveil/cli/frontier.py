@@ -1,4 +1,4 @@
-"""``vecveil frontier``: measure designs from gentle to strong on the user's texts, to choose one by looking."""
+"""``vecveil frontier``: measure designs from gentle to strong on the user's texts, to choose one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SECTIONS = {
     help="Judged queries in BEIR layout: search is their nDCG@10 [default: recall@10 of the nearest texts].",
 )
 @shared.count_option(
-    "--collection-size", least=10, help="Rows of the collection to come [default: the texts, or the judged documents]."
+    "--collection-size", least=10, help="Expected rows of the collection [default: the texts, or the judged documents]."
 )
 @shared.count_option(
     "--candidates",
@@ -62,13 +62,13 @@ SECTIONS = {
     "--at-most-leak",
     type=shared.SHARE,
     metavar="SHARE",
-    help="Print the point of the best search at which attackers recover at most this share of listed words.",
+    help="Print the point with the best search where attackers recover at most this share of listed words.",
 )
 @click.option(
     "--at-least-search",
     type=shared.SHARE,
     metavar="SHARE",
-    help="Print the point of least leak that keeps this share of clean search.",
+    help="Print the point with the lowest leakage that keeps this share of clean search.",
 )
 @click.option(
     "--leak-ceiling",
@@ -76,7 +76,7 @@ SECTIONS = {
     default=PART,
     show_default=True,
     metavar="SHARE",
-    help="Recommend a point only if the attackers of an audit leave at most this share of what clean vectors tell over "
+    help="Recommend a point only if the attackers of an audit recover at most this share of the clean leak, over "
     "chance.",
 )
 @shared.query_noise_option("0 measures search for queries without noise, as `vecveil search --query-noise 0`.")
@@ -101,18 +101,18 @@ def command(
 ) -> None:
     """Measure about 15 designs, from gentle to strong, and write a page to choose one from.
 
-    INPUT contains texts with and without the concept, as for `vecveil fit`. Each design is fitted on a part of them,
-    with a quarter of the concept's words left out; attackers that know it learn on a second part and are judged on a
-    third. FOLDER gets frontier.json, frontier.html and a copy of the concept file. `vecveil fit INPUT --from FOLDER`
-    fits the recommended point, `--point N` another one. A point is recommended if it stays below --leak-ceiling under
-    the attackers of an audit.
+    INPUT contains texts with and without the concept, as for `vecveil fit`. Each design is fitted on one part of them,
+    without a quarter of the concept's words; attackers that know it train on a second part and are scored on a third.
+    FOLDER gets frontier.json, frontier.html and a copy of the concept file. `vecveil fit INPUT --from FOLDER` fits the
+    recommended point, `--point N` another one. Under the attackers of an audit, a recommended point stays below
+    --leak-ceiling.
 
     With --at-most-leak or --at-least-search stdout gets the number of a point; exit code 1 if none meets them.
     """
     form = TableOptions.of(options)
     limits = at_most_leak is not None or at_least_search is not None
     if store_alone and not limits:
-        raise click.UsageError("--store-alone belongs to --at-most-leak and --at-least-search.")
+        raise click.UsageError("--store-alone requires --at-most-leak or --at-least-search.")
     if out.is_file():
         raise InvalidInputError(f"--out needs a folder: {out.name} is a file.", param="out")
     rows = read_rows(input, concept, form, columns=(options["group_column"],))
@@ -165,7 +165,7 @@ def command(
 
 
 def _none(record: FrontierRecord, leak: float | None, search: float | None, store_alone: bool) -> CalibrationError:
-    """Return the error for limits that no point meets, with the nearest."""
+    """Return the error for limits that no point meets, with the nearest point."""
 
     def kept(point: FrontierPoint) -> float:
         result = point.search(store_alone=store_alone)
@@ -187,7 +187,6 @@ def _none(record: FrontierRecord, leak: float | None, search: float | None, stor
 
 
 def _named(point: FrontierPoint, store_alone: bool) -> str:
-    """Return the number of a point with what it leaks and keeps."""
     result = point.search(store_alone=store_alone)
     ranked = f" with {result.candidates} candidates" if result is not None and result.candidates else ""
     search = "" if result is None else f", keeps {share(result.value)} of search{ranked}"

@@ -37,9 +37,9 @@ def command(as_json: bool) -> None:
     )
     data(
         "scale any: --epsilon, --noise-to-signal, --target-utility, --target-cosine or --target-advantage. "
-        "Others are options of their name, such as --radius."
+        "Other scales are options of that name, such as --radius."
     )
-    data(f"{', '.join(TEXT_METHODS)} take texts alone, and no vectors.")
+    data(f"{', '.join(TEXT_METHODS)} take texts only, not vectors.")
     for name, method in every:
         if method.options:
             data(f"options of {name}: {', '.join(method.options)}")

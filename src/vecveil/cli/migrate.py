@@ -57,7 +57,9 @@ SECTIONS = {
 @click.argument("dest")
 @click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR, help="Protector file.")
 @click.option("--keep-text", is_flag=True, help="Also copy fields that contain text, unprotected.")
-@click.option("--keep", multiple=True, metavar="FIELD", help="Write this field whatever it contains; may be repeated.")
+@click.option(
+    "--keep", multiple=True, metavar="FIELD", help="Copy this field regardless of its content; may be repeated."
+)
 @click.option("--drop", multiple=True, metavar="FIELD", help="Leave out this field; may be repeated.")
 @click.option("--skip-bad", is_flag=True, help="Leave out rows without a finite vector of the right dimension.")
 @click.option(
@@ -69,8 +71,8 @@ SECTIONS = {
 @shared.count_option("--batch", help="Rows per write [default: 1,000; into sealed: 20,000].")
 @shared.file_option("--state", "state_file", help="Progress file [default: in the folder of DEST].")
 @click.option("--verify-only", is_flag=True, help="Verify a finished copy again.")
-@click.option("--yes", is_flag=True, help="Copy also with a protector of which the fit said that it is not ready.")
-@click.option("--id-column", metavar="NAME", help="Column of the ids [default: id, or the numbers of the rows].")
+@click.option("--yes", is_flag=True, help="Copy even if the fit reported that the protector is not ready.")
+@click.option("--id-column", metavar="NAME", help="Column of the ids [default: id, or the row numbers].")
 @click.option("--embedding-column", metavar="NAME", help="Column of the vectors [default: embedding].")
 @shared.table_options
 @shared.encoder_name_options
@@ -79,13 +81,13 @@ SECTIONS = {
 def command(source: str, dest: str, protector_file: Path | None, **options: Any) -> None:
     """Copy the rows of SOURCE to DEST with protected vectors, and verify the copy.
 
-    DEST is made, or must be empty. Fields of texts, lists of numbers and binary values are left out; other fields and
-    the ids are copied unchanged. After an interruption the same command continues the copy. SOURCE is not changed.
+    DEST is created, or must be empty. Fields of texts, lists of numbers and binary values are left out; other fields
+    and the ids are copied unchanged. After an interruption the same command continues. SOURCE is not changed.
 
     DEST sealed:FOLDER or sealed:URL is a sealed index: it takes exact vectors, texts and all fields, encrypted, and no
-    protector. It may contain rows of an interrupted copy. --encoder notes which encoder made the vectors. SOURCE may
-    then be a table too: CSV, JSON lines (also .gz), Parquet or .npy. Its vectors are taken, or --encoder encodes its
-    texts; the other columns become metadata.
+    protector. It may contain rows of an interrupted copy. --encoder records which encoder made the vectors. SOURCE may
+    then be a table too: CSV, JSON lines (also .gz), Parquet or .npy. Without vectors, --encoder encodes its texts; the
+    other columns become metadata.
 
     With --filter-field the database sees which rows have equal values in that field, not the values.
     """
@@ -152,12 +154,11 @@ def command(source: str, dest: str, protector_file: Path | None, **options: Any)
 
 
 def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, Any]) -> None:
-    """Copy the rows of a database or table to the sealed index at ``dest``."""
     from vecveil.stores.filling import fill, fill_from_table
 
     taken = ("seal_key", "encoder", "encoder_options", "drop", "batch", "as_json")
     seal_key, drop, batch = options["seal_key"], options["drop"], options["batch"]
-    of_table = ":" not in source or os.path.exists(source)  # otherwise a location, which may contain a password
+    of_table = ":" not in source or os.path.exists(source)  # a location may contain a password
     if of_table:
         if os.path.isdir(source):
             raise click.UsageError(
@@ -205,18 +206,17 @@ def _index_plan(checked: SourceCheck) -> None:
 
 
 def _ask(protector: Protector, file: str) -> None:
-    """Ask before a protector is used that its fit called not ready."""
+    """Ask before using a protector that its fit called not ready."""
     why = not_ready(protector.report)
     if why is None:
         return
-    text = f"The fit of {file} said that it is not ready: {why}."
+    text = f"The fit of {file} reported that it is not ready: {why}."
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{text} Fit a stronger one, or pass --yes to copy all the same.")
-    click.confirm(f"{text} Copy all the same?", abort=True, err=True)
+        raise click.UsageError(f"{text} Fit a stronger one, or pass --yes to copy anyway.")
+    click.confirm(f"{text} Copy anyway?", abort=True, err=True)
 
 
 def _destination(location: str) -> VectorStore:
-    """Return the store at ``location``; an error names DEST."""
     try:
         return open_store(location)
     except InvalidInputError as error:
@@ -232,7 +232,6 @@ def _if_exists(source: VectorStore) -> VectorStore | None:
 
 
 def _plan(state_file: Path, checked: SourceCheck) -> None:
-    """Print what is about to be written."""
     left_out = ", ".join(f"{name} ({why})" for name, why in checked.withheld.items()) or "none"
     note(f"{checked.rows:,} rows of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
     if checked.bad.total:
@@ -242,11 +241,11 @@ def _plan(state_file: Path, checked: SourceCheck) -> None:
     metric, other = checked.info.metric, checked.dest_metric
     if metric is None and other is None:
         warn(
-            "the source does not say by which metric it ranks; the copy gets the default of its database. Make DEST "
-            "beforehand to choose another."
+            "the source does not report its metric; the copy gets the default of its database. Create "
+            "DEST first to choose another."
         )
     elif other not in (None, metric) and not (other == "cosine" and checked.ranks_as_cosine):
-        warn(f"the source ranks by {metric or 'a metric that it does not say'}, and DEST by {other}.")
+        warn(f"the source ranks by {metric or 'an unknown metric'}, and DEST by {other}.")
     for name in checked.texts_kept:
         warn(f"field {name!r} is copied with its texts in clear: anyone with access to the store can read them.")
     for name in checked.personal:

@@ -1,7 +1,7 @@
 """Output of the commands: data on stdout, notes on stderr, new files, reports.
 
-Everything that a command prints passes here or through `vecveil.cli.commands`: names of fields, columns and ids come
-from others, and must neither control the terminal nor begin a line.
+All output passes here or through `vecveil.cli.commands`: names of fields, columns and ids are foreign data, and must
+neither control the terminal nor begin a line.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 
 
 def as_typed(shown: Mapping[str, str] | None = None) -> str:
-    """Return the command line of this run, for the record of a result; of paths the last name alone.
+    """Return the command line of this run for a result's record, with only the last name of each path.
 
-    A record is handed on, and folders tell of users and projects.
-
-    Args:
-        shown: replacements of arguments that must not be repeated, such as a location with a password.
+    Records are shared, and folders name users and projects. ``shown`` replaces arguments that must not be repeated,
+    such as a location with a password.
     """
     typed = click.get_current_context().find_root().obj or ()
     shown = shown or {}
@@ -46,12 +44,10 @@ def _without_folders(argument: str) -> str:
 
 
 def data(line: str) -> None:
-    """Write a line of the result to stdout."""
     click.echo(printable(line))
 
 
 def block(text: str, *, err: bool = False) -> None:
-    """Write a text of several lines, such as a table, to stdout or stderr."""
     click.echo("\n".join(map(printable, text.rstrip("\n").split("\n"))), err=err)
 
 
@@ -61,19 +57,17 @@ def data_json(record: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Write a line to stderr."""
     click.echo(printable(text), err=True)
 
 
 def doing(text: str) -> None:
-    """Say what the command does from here on: at once on a terminal, else in the line of every ten seconds."""
+    """Report the current step: immediately on a terminal, else in the progress line of every ten seconds."""
     stage(text)
     if sys.stderr is not None and sys.stderr.isatty():
         note(f"{text} ...")
 
 
 def warn(text: str) -> None:
-    """Warn the user in one line on stderr."""
     note(f"vecveil: warning: {text}")
 
 
@@ -86,12 +80,10 @@ def say_keyed(guarantee: Guarantee) -> None:
 
 
 def share(value: float | None) -> str:
-    """Return a share as per cent."""
     return "not measured" if value is None else f"{100 * value:.1f} %"
 
 
 def number(value: Any) -> str:
-    """Return a parameter's value as a person reads it."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     return f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -102,7 +94,7 @@ def number(value: Any) -> str:
 
 @contextlib.contextmanager
 def writing(output: Path) -> Iterator[None]:
-    """Turn an OSError inside the block into one error about ``output``."""
+    """Convert an OSError inside the block to one error about ``output``."""
     try:
         yield
     except BrokenPipeError:
@@ -114,9 +106,7 @@ def writing(output: Path) -> Iterator[None]:
 def report_files(reports: Mapping[str, Path | None], *, inputs: tuple[Path | None, ...] = ()) -> dict[str, Path]:
     """Return the file of each option in ``reports`` that names one; ``--json -`` is stdout and names none.
 
-    Raises:
-        click.UsageError: two options name one file, or ``-`` is given for a page.
-        InvalidInputError: a file is one of ``inputs``.
+    Two options must not name one file, no page goes to ``-``, and no file may be one of ``inputs``.
     """
     files: dict[str, Path] = {}
     for option, path in reports.items():
@@ -133,7 +123,6 @@ def report_files(reports: Mapping[str, Path | None], *, inputs: tuple[Path | Non
 
 
 def write_reports(result: AuditResult, files: Mapping[str, Path]) -> None:
-    """Write the reports that `report_files` returned."""
     draw = {
         "--json": result.save,
         "--audit-json": result.save,

@@ -100,12 +100,11 @@ def command(
 ) -> None:
     """Write the protected vectors of INPUT, piece by piece, with the column of ids.
 
-    INPUT contains texts, which are encoded, or clean vectors (.npy, or a Parquet column). The noise
-    comes from a cryptographic generator and differs from run to run: release each text once, or
-    use keyed noise.
+    INPUT contains texts, which are encoded, or clean vectors (.npy, or a Parquet column). The noise comes from a
+    cryptographic generator and differs between runs: release each text once, or use keyed noise.
 
-    Into a folder go any number of files: paths, folders, patterns with * and URLs (s3://, gs://, ...), in parts. The
-    same command again writes the missing parts, and no part twice.
+    A folder takes any number of files: paths, folders, patterns with * and URLs (s3://, gs://, ...), in parts. The same
+    command again writes the missing parts, and no part twice.
     """
     _run(inputs, protector_file, out, Release.of(options, noise=not no_noise), force, as_json, options)
 
@@ -131,11 +130,10 @@ def seal_command(
     """Write the protected vectors of INPUT, and its clean vectors, texts and other columns sealed.
 
     The output has the ids, the column vecveil_sealed, a column vecveil_filter_FIELD for each --filter-field, and the
-    column embedding. Load it into any database, and rank what a search returns with `vecveil.Sealer`. Files and folders
-    are treated as by `vecveil protect`. The name of the collection is new, or belongs to earlier rows with the same
-    protector.
+    column embedding. Load it into any database, and rank search results with `vecveil.Sealer`. Files and folders are
+    treated as by `vecveil protect`. The name of the collection is new, or that of earlier rows with the same protector.
 
-    With --filter-field whoever has the table sees which rows have equal values in that column, not the values.
+    With --filter-field anyone with the table sees which rows have equal values in that column, not the values.
     """
     release = replace(Release.of(options, noise=True), id_column=id_column)
     options["keep_text"] = False
@@ -166,7 +164,7 @@ def _run(
 
 
 def _load(protector_file: Path, release: Release) -> Protector:
-    """Return the protector; refuse keys, ledgers and --no-noise for a method without noise."""
+    """Return the protector; reject keys, ledgers and --no-noise for a method without noise."""
     protector = load(protector_file)
     if protector.text_only and (release.named or not release.noise):
         raise InvalidInputError(
@@ -264,11 +262,7 @@ def _job(protector: Protector, form: TableOptions, release: Release, options: di
 
 
 def _is_folder(inputs: Sequence[str], out: str) -> bool:
-    """Return whether ``out`` names a folder.
-
-    Raises:
-        click.UsageError: it names a file, and the inputs are more than one file of this machine.
-    """
+    """Return whether ``out`` names a folder; raise `click.UsageError` for a file and more than one local input."""
     if os.path.isdir(out):
         return True
     if not out.lower().endswith(OUTPUT_SUFFIXES):
@@ -360,8 +354,8 @@ def _engine(name: str) -> Engine:
 def verify_command(folder: str, as_json: bool) -> None:
     """Read every file of FOLDER, a path or URL, and compare size and SHA-256 with its manifest.
 
-    A part that is missing, damaged or not of the run is an error. Whether the rows are protected is not checked:
-    `vecveil audit` measures what an attacker recovers.
+    A missing, damaged or foreign part is an error. The command does not check whether the rows are protected: `vecveil
+    audit` measures what an attacker recovers.
     """
     manifest = verify(folder)
     note(f"{folder}: {_parts(len(manifest.parts))}, {manifest.rows:,} rows, as the manifest says.")

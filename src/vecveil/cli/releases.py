@@ -34,7 +34,6 @@ class Release:
 
     @classmethod
     def of(cls, options: dict[str, Any], *, noise: bool) -> Release:
-        """Take the options out of ``options`` and refuse incompatible ones."""
         names = ("key_file", "key_env", "key_id", "ledger_file", "cap", "raise_cap")
         release = cls(noise, options.pop("id_column", None), **{name: options.pop(name) for name in names})
         keyed, ledger = release.source is not None, release.ledger_file is not None
@@ -53,37 +52,30 @@ class Release:
         return release
 
     def check_ids(self, format: str = "") -> None:
-        """Refuse keys and ledger for a table in which no column names the items.
-
-        Row numbers change when somebody sorts the table: then every row is a further release.
-        """
+        """Reject keys and ledger for a table without an id column: sorting changes row numbers and repeats releases."""
         if self.named and self.id_column is None and format not in ("npy", "txt"):
-            raise click.UsageError("Keys and ledgers need --id-column: the column that names the item of each row.")
+            raise click.UsageError("Keys and ledgers need --id-column: the column with the item of each row.")
 
     @property
     def named(self) -> bool:
-        """Return whether a key or a ledger is given."""
         return self.source is not None or self.ledger_file is not None
 
     @property
     def source(self) -> str | None:
-        """Return the path of the key file or ``env:NAME``, or None for fresh noise."""
         if self.key_env is not None:
             return f"env:{self.key_env}"
         return None if self.key_file is None else str(self.key_file)
 
     def key(self) -> NoiseKey | None:
-        """Return the key, or None for fresh noise."""
         return None if self.source is None else NoiseKeys.of(self.source).key(self.key_id)
 
     def ledger(self) -> AbstractContextManager[Ledger | None]:
-        """Return the opened ledger, or nothing."""
         if self.ledger_file is None:
             return nullcontext()
         return Ledger(self.ledger_file, cap=self.cap, raise_cap=self.raise_cap)
 
     def files(self) -> list[tuple[Path, str]]:
-        """Return the files that the output must not replace, and their names for messages."""
+        """Return the files that the output must not replace, with their names for messages."""
         named = ((self.key_file, "the key file"), (self.ledger_file, "the ledger"))
         return [(path, name) for path, name in named if path is not None]
 
@@ -99,7 +91,7 @@ Example:
 def key() -> None:
     """Make and list the secret keys of keyed noise and sealed search; erase the keys of a collection.
 
-    Whoever has a key removes the noise from every release made with it, and opens every row sealed under it. All
+    Anyone with a key can remove the noise from every release made with it, and open every row sealed under it. All
     commands take --json.
     """
 
@@ -109,7 +101,7 @@ def key() -> None:
 @click.option("--id", "key_id", help="Name of the key [default: the time].")
 @shared.json_option
 def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
-    """Add a new key to FILE and make it the current one; FILE is made if it is not there.
+    """Add a new key to FILE, which is created if missing, and make it the current one.
 
     Older keys stay in the file, for releases that must be repeatable with them.
     """
@@ -164,10 +156,10 @@ def _key_store(file: str) -> KeyStore:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @shared.json_option
 def erase_keys(file: str, collection: str | None, key_id: str | None, yes: bool, as_json: bool) -> None:
-    """Delete the data keys of a collection: its sealed rows open no more, not even in backups of the database.
+    """Delete the data keys of a collection: its sealed rows no longer open, not even in backups of the database.
 
-    Protected vectors and fields that were kept readable stay readable. Backups of FILE still open the sealed rows:
-    destroy them too. FILE may be env:NAME:FILE, for a master key in a variable.
+    Protected vectors and plain-text fields stay readable. Backups of FILE still open the sealed rows: destroy them
+    too. FILE may be env:NAME:FILE, for a master key in a variable.
 
     With --id delete an older key of FILE, once every collection is resealed. Keyed noise made with it cannot be
     repeated.
@@ -176,7 +168,7 @@ def erase_keys(file: str, collection: str | None, key_id: str | None, yes: bool,
     if (collection is None) == (key_id is None):
         raise click.UsageError("Give --collection or --id.")
     if collection is not None:
-        store.read(collection)  # a mistyped name is an error before the question
+        store.read(collection)  # report a mistyped name before asking
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("Without a terminal to ask at, confirm with --yes.")
     erased = f"the key {key_id!r}" if collection is None else f"all data keys of {collection!r}"
@@ -189,7 +181,7 @@ def erase_keys(file: str, collection: str | None, key_id: str | None, yes: bool,
     else:
         store.erase(collection)
         note(
-            f"The sealed rows of {collection!r} open no more. Their protected vectors stay readable, and {backups} "
+            f"The sealed rows of {collection!r} no longer open. Their protected vectors stay readable, and {backups} "
             "still open the rows: destroy them too."
         )
     if as_json:
@@ -205,10 +197,10 @@ Example:
 
 @click.group("ledger", epilog=LEDGER_EXAMPLE)
 def ledger() -> None:
-    """Show, export or repair a ledger: how often each item was released, and what that has spent.
+    """Show, export or repair a ledger: how often each item was released, and its total epsilon.
 
-    A ledger contains salted hashes in place of ids. Whoever opens one checks the checksum of every row first. All
-    commands take --json.
+    A ledger contains salted hashes instead of ids. Opening one verifies the checksum of every row. All commands take
+    --json.
     """
 
 
@@ -216,7 +208,7 @@ def ledger() -> None:
 @click.argument("ledger", type=shared.LEDGER)
 @shared.json_option
 def show(ledger: Path, as_json: bool) -> None:
-    """Check LEDGER and print it in numbers."""
+    """Check LEDGER and print its totals."""
     with Ledger(ledger, create=False) as opened:
         summary = opened.summary()
     if as_json:
@@ -248,7 +240,7 @@ def export(ledger: Path, output: Path, force: bool, as_json: bool) -> None:
 @shared.file_option("-o", "--output", required=True, help="The new ledger, a file that does not exist.")
 @shared.json_option
 def repair(ledger: Path, output: Path, as_json: bool) -> None:
-    """Write a new ledger from the rows of LEDGER that match their checksums, and say what is lost.
+    """Write a new ledger from the rows of LEDGER that match their checksums, and report what is lost.
 
     Releases in lost rows no longer count against the cap. LEDGER stays as it is.
     """

@@ -84,10 +84,10 @@ def command(
     json_file: Path | None,
     **options: Any,
 ) -> None:
-    """Read STORE and report what it gives away: texts stored with the vectors, vectors without protection.
+    """Read STORE and report what it reveals: texts stored with the vectors, vectors without protection.
 
-    Nothing is written to the store, and no text is shown. With --concept a random sample is attacked by somebody
-    who knows some of the texts: the stored texts, or the texts of --texts.
+    Nothing is written to the store, and no text is shown. With --concept, an attacker who knows some of the texts
+    attacks a random sample. The texts are those of the store, or of --texts.
     """
     reports = {f"--{kind}": options[f"{kind}_file"] for kind in ("html", "md", "csv")}
     reports["--audit-json"] = options["audit_json"]
@@ -135,7 +135,7 @@ def command(
             result = _audit_sample(seen, known, hidden, options, command=typed)
             clean = any(entry["code"] == "vectors-not-protected" for entry in result.record["lint"])
         except ConceptError as error:
-            refused = error  # the findings of the scan are reported all the same
+            refused = error  # the findings of the scan are still reported
     elif known is not None and options["encoder"] is not None:
         clean = _is_clean(known, options)
     elif hidden is not None:
@@ -171,12 +171,9 @@ def command(
 
 @dataclass(frozen=True)
 class SampleTexts:
-    """Rows of a sample whose text is known; its repr shows none of it.
+    """Rows of a sample whose text is known; the repr shows no text.
 
-    Attributes:
-        texts, vectors: of these rows.
-        rows: their positions in the sample.
-        columns: further columns of the file, a value for each of these rows.
+    ``rows`` are their positions in the sample; ``columns`` further columns of the file, a value for each row.
     """
 
     texts: list[str] = field(repr=False)
@@ -200,11 +197,7 @@ class _TextsFile:
         return reader.select(columns, texts=texts, vectors=False)
 
     def ids(self) -> frozenset[str]:
-        """Return the ids of the texts.
-
-        Raises:
-            DataFileError: no such column, or an id that occurs twice.
-        """
+        """Return the ids of the texts; raise `DataFileError` for a missing column or a repeated id."""
         ids: list[str] = []
         for chunk in self._chunks([self.id_column], texts=False):
             ids += [str(item) for item in python_values(chunk.columns[self.id_column]) if item not in (None, "")]
@@ -214,11 +207,7 @@ class _TextsFile:
         return frozenset(ids)
 
     def of_sample(self, scan: Scan, columns: Sequence[str]) -> SampleTexts:
-        """Return the texts of sampled rows with their ``columns``.
-
-        Raises:
-            InvalidInputError: the file has none of them.
-        """
+        """Return the texts of sampled rows with their ``columns``; raise `InvalidInputError` if there are none."""
         positions = {item: i for i, item in enumerate(scan.sample.ids)}
         names = list(dict.fromkeys([self.id_column, *columns]))
         matches: dict[int, tuple[str, list[Any]]] = {}
@@ -230,18 +219,14 @@ class _TextsFile:
                     matches[row] = (text, [column[i] for column in values])
         rows = sorted(matches)
         if not rows:
-            said = "`texts` has none of the store's ids. See that --id-column names the column of these ids."
+            said = "`texts` has none of the store's ids. Check that --id-column names the column of these ids."
             raise InvalidInputError(said, param="texts")
         beside = {name: [matches[row][1][i] for row in rows] for i, name in enumerate(names)}
         return SampleTexts([matches[row][0] for row in rows], scan.sample.vectors[rows], rows, beside)
 
 
 def _texts_beside(scan: Scan, name: str | None) -> SampleTexts | None:
-    """Return the texts stored with the sampled vectors: of the field ``name``, else of the longest texts.
-
-    Raises:
-        InvalidInputError: no such field.
-    """
+    """Return the texts stored with the sampled vectors: of the field ``name``, else of the longest texts."""
     fields = scan.survey.fields
     if name is None:
         texts = [each for each in fields if each.withheld == "text"]
@@ -257,7 +242,6 @@ def _texts_beside(scan: Scan, name: str | None) -> SampleTexts | None:
 
 
 def _values_of(scan: Scan, name: str) -> list[Any]:
-    """Return the first value under ``name`` of each sampled row, or None."""
     return [next((value for each, value in leaves(row) if each == name), None) for row in scan.sample.fields]
 
 
@@ -267,8 +251,6 @@ def _values_of(scan: Scan, name: str) -> list[Any]:
 def _audit_sample(
     scan: Scan, known: SampleTexts, concept: Concept, options: dict[str, Any], *, command: str
 ) -> AuditResult:
-    """Return the audit of the sampled rows whose text is known."""
-
     def of_known(name: str) -> list[Any]:
         values = _values_of(scan, name)
         return [values[i] for i in known.rows]
@@ -291,14 +273,13 @@ def _audit_sample(
 
 
 def _is_clean(known: SampleTexts, options: dict[str, Any]) -> bool:
-    """Return whether the vectors are the encoder's own for these texts: nothing protects them."""
+    """Return whether the vectors equal the encoder's for these texts, so that nothing protects them."""
     encoder = load_encoder_named(options)
     assert encoder is not None
     return bool(clean_vectors(known.vectors, encoder.encode(known.texts)))
 
 
 def _findings_of_audit(result: AuditResult | None, *, clean: bool) -> list[ScanFinding]:
-    """Return the findings of the attacks and of the comparison with an encoder."""
     findings = []
     if clean:
         findings.append(
@@ -325,7 +306,7 @@ def _findings_of_audit(result: AuditResult | None, *, clean: bool) -> list[ScanF
                 "concept-not-read",
                 "info",
                 f"The attacks on words recover {recovered}, no more than guessing within the error.",
-                "Look at the other attacks in the report, and give more rows (--sample) for narrower intervals.",
+                "See the other attacks in the report, and give more rows (--sample) for narrower intervals.",
             )
         )
     return findings
@@ -334,7 +315,6 @@ def _findings_of_audit(result: AuditResult | None, *, clean: bool) -> list[ScanF
 def _not_tested(
     scan: Scan, known: SampleTexts | None, concept: Path | None, encoder: str | None, failed: str | None
 ) -> list[str]:
-    """Return the questions that this scan leaves open."""
     attackers, sentences = "What attackers recover from the vectors", []
     if not scan.complete:
         sentences.append(f"Rows behind the first {scan.survey.rows:,} (--limit).")

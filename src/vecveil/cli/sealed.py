@@ -1,4 +1,4 @@
-"""Commands on sealed rows: search, unseal, reseal and reprotect; of a sealed index also compact and reencode."""
+"""Commands on sealed rows: search, unseal, reseal and reprotect; for a sealed index also compact and reencode."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ORDERS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 
 
 def refuse_other_options(*allowed: str) -> None:
-    """Raise for an option of this command line that a sealed index does not take; ``allowed`` are its parameters."""
+    """Raise for an option of this command that a sealed index does not take; ``allowed`` are its parameters."""
     context = click.get_current_context()
     for option in context.command.params:
         given = option.name is not None and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
@@ -51,7 +51,7 @@ def opened(
         raise click.UsageError("A sealed index (sealed:) needs --seal-key.")
     place = index_place(location)
     if place is None:
-        raise click.UsageError(f"{short_name(location)} is no sealed index: name sealed:FOLDER or sealed:URL.")
+        raise click.UsageError(f"{short_name(location)} is not a sealed index: name sealed:FOLDER or sealed:URL.")
     from vecveil.index import SealedIndex
 
     index = SealedIndex(place, seal_key, encoder=encoder, create=False, name=public_name(location))
@@ -70,11 +70,11 @@ def index_encoder(name: str | None, options: Sequence[tuple[str, Any]]) -> TextE
     if name is None:
         return None
     doing(f"Loading the encoder {name}")
-    return load_encoder(name, cache=None, **dict(options))  # the cache would hold clean vectors on disk
+    return load_encoder(name, cache=None, **dict(options))  # the cache would keep clean vectors on disk
 
 
 def scan_command(location: str, json_file: Path | None) -> dict[str, Any]:
-    """Print what the storage of the index at ``location`` shows; return it."""
+    """Print and return what the storage of the index at ``location`` shows."""
     place = index_place(location)
     assert place is not None
     from vecveil.index.exposure import look
@@ -125,17 +125,17 @@ Example:
     type=shared.Condition(),
     multiple=True,
     metavar="FIELD=VALUE",
-    help="Rows with this value in a filter field: a number, true, false or else a text ('\"2024\"' and 250.00, which "
-    "prints as 250.0, are texts). Of sealed: any field, also with != > >= < <= (quote the condition).",
+    help="Rows with this value in a filter field: a number, true, false, or else a text ('\"2024\"' and 250.00, which "
+    "prints as 250.0, are texts). For sealed: any field, also with != > >= < <= (quote the condition).",
 )
-@click.option("--hybrid", is_flag=True, help="Of sealed: rank by the query's words as well.")
+@click.option("--hybrid", is_flag=True, help="For sealed: also rank by the query's words.")
 @shared.json_option
 def search_command(database: str, query: str, protector_file: Path | None, as_json: bool, **options: Any) -> None:
     """Print the rows of DATABASE whose exact vectors are nearest to QUERY.
 
-    The database proposes candidates by protected vectors; their sealed rows are opened and ranked here.
-    Of a sealed index, sealed:FOLDER or sealed:URL, nothing but encrypted segments leaves the storage, and all rows are
-    ranked here.
+    The database finds candidates by protected vectors; their sealed rows are opened and ranked here.
+    Only encrypted segments of a sealed index, sealed:FOLDER or sealed:URL, leave its storage; all its rows are ranked
+    here.
     """
     if index_place(database) is not None:
         refuse_other_options(
@@ -164,7 +164,7 @@ def search_command(database: str, query: str, protector_file: Path | None, as_js
         query_noise=options["query_noise"],
     )
     with collection.database:
-        # Before an encoder is loaded, which may take long.
+        # Before loading an encoder, which may take long.
         collection.sealer.keys.check_protector(collection.name, protector.fingerprint, adding=False)
         if options["encoder"] is not None or options["encoder_options"]:
             own = dict(options["encoder_options"])
@@ -179,13 +179,12 @@ def search_command(database: str, query: str, protector_file: Path | None, as_js
 
 
 def _search_index(location: str, query: str, options: dict[str, Any]) -> Ranking:
-    """Return the rows of the index at ``location`` that are nearest to ``query``."""
     conditions = _conditions(options["where"])
     # Nothing that only the index names is loaded: without --encoder it is the built-in one, or none.
     name, seal_key = options["encoder"], options["seal_key"]
     with opened(location, seal_key) as index:
         if name is None and index.noted_encoder is None:
-            raise click.UsageError("The index does not note its encoder: name it with --encoder.")
+            raise click.UsageError("The index does not record its encoder: name it with --encoder.")
     with opened(location, seal_key, index_encoder(name or "minilm", options["encoder_options"])) as index:
         try:
             index.refresh()
@@ -206,7 +205,7 @@ def _search_index(location: str, query: str, options: dict[str, Any]) -> Ranking
             try:
                 index.ids(conditions)
                 note("No row matches. Each condition takes its own --where; 2024 is a number, '\"2024\"' is a text.")
-            except InvalidInputError as error:  # it names the fields
+            except InvalidInputError as error:  # the error names the fields
                 note(str(error))
     return hits
 
@@ -227,7 +226,6 @@ def _conditions(where: Sequence[tuple[str, str, Any]]) -> dict[str, dict[str, An
 
 
 def _show(hits: Ranking, as_json: bool) -> None:
-    """Print the hits of an index or of a collection, best first."""
     names = ("id", "score", "text", "metadata")
     rows = zip(hits.ids, hits.scores.tolist(), hits.texts, hits.metadata, strict=True)
     found = [dict(zip(names, row, strict=True)) for row in rows]
@@ -268,7 +266,7 @@ def unseal_command(
 
     INPUT is what `vecveil seal` wrote, or any table with ids and the column vecveil_sealed, in base64 in text formats.
     The output has the columns id, text, metadata (JSON) and embedding. Several files, or a folder, become files of
-    the same names in a folder; files that are there are kept, so that the same command continues.
+    the same names in a folder; existing files are kept, so that the same command continues.
     """
     unsealing = Unsealing(seal_key, *(options.pop(name) for name in ("seal_name", "id_column", "on_invalid")))
     if os.path.realpath(out) == os.path.realpath(shared.SEAL_KEY.file(seal_key)):
@@ -284,7 +282,7 @@ def unseal_command(
         rows, skipped = rows + written, skipped + left_out
     note(f"{rows:,} rows opened. Wrote {out}, which contains clean vectors and texts.")
     if kept:
-        note(f"{kept:,} files were there already.")
+        note(f"{kept:,} files existed already.")
     if skipped:
         more = " ..." if len(skipped) > _SHOWN else ""
         warn(f"{len(skipped):,} rows did not open and are left out: {', '.join(skipped[:_SHOWN])}{more}")
@@ -293,7 +291,6 @@ def unseal_command(
 
 
 def _targets(inputs: tuple[str, ...], out: Path, format: str | None) -> list[tuple[str | InputFile, Path]]:
-    """Return each input file with its output."""
     if out.suffix and not out.is_dir():
         if len(inputs) > 1 or os.path.isdir(inputs[0]):
             raise click.UsageError("Several files are opened into a folder: give --out a name without a suffix.")
@@ -329,9 +326,9 @@ Example:
 def reseal_command(database: str, seal_key: str, seal_name: str | None, batch: int, as_json: bool) -> None:
     """Seal every row of DATABASE under a new data key, and delete the older keys.
 
-    Searches keep working. Stop programs that write to a database first; a sealed index may be written meanwhile.
-    Protected vectors are unchanged. After an interruption the same command continues. Older backups of DATABASE open
-    only with an equally old backup of the key file.
+    Searches keep working. Stop programs that write to a database first; writing to a sealed index is safe. Protected
+    vectors are unchanged. After an interruption the same command continues. Older backups of DATABASE open only with an
+    equally old backup of the key file.
     """
     if index_place(database) is not None:
         refuse_other_options("seal_key", "as_json")
@@ -358,11 +355,11 @@ def reprotect_command(
 ) -> None:
     """Draw new protected vectors for DATABASE with a different protector, from its sealed rows.
 
-    For a different concept or strength. The rows are sealed under a new key meanwhile, and searches fail until all are
-    done; after an interruption the same command continues. Whoever kept the former vectors has two draws of each row.
+    For a different concept or strength. The rows get a new data key, and searches fail until all are done; after an
+    interruption the same command continues. Anyone who kept the former vectors has two draws of each row.
     """
     if index_place(database) is not None:
-        raise click.UsageError("A sealed index has no protected vectors to draw anew; `vecveil reseal` renews its key.")
+        raise click.UsageError("A sealed index has no protected vectors to redraw; `vecveil reseal` renews its key.")
     release = Release.of(options, noise=True)
     protector = load(protector_file)
     with release.ledger() as ledger:
@@ -399,8 +396,8 @@ Example:
 def compact_command(index: str, seal_key: str, as_json: bool) -> None:
     """Merge the small segments of a sealed index, and drop replaced and deleted rows.
 
-    Replaced segments stay in the storage for a day, for readers and backups that began before. Other programs go on
-    reading and writing. After an interruption the same command starts again.
+    Replaced segments stay in the storage for a day, for earlier readers and backups. Other programs can keep reading
+    and writing. After an interruption the same command starts again.
     """
     if index_place(index) is None:
         raise click.UsageError("compact takes a sealed index: sealed:FOLDER or sealed:URL.")
@@ -429,7 +426,7 @@ def reencode_command(
     """Encode the texts of a sealed index again with a different encoder, and replace all vectors at once.
 
     Other programs search and add with the former encoder until all texts are encoded. Then they get an error that names
-    the new one. After an interruption the same command goes on.
+    the new one. After an interruption the same command continues.
     """
     if index_place(index) is None:
         raise click.UsageError("reencode takes a sealed index: sealed:FOLDER or sealed:URL.")
@@ -469,7 +466,7 @@ Example:
 def verify_index_command(index: str, seal_key: str, as_json: bool) -> None:
     """Check every commit and every object of a sealed index against its chain of commits.
 
-    The command fails at a commit or object that is missing, altered or exchanged, and names it. It changes nothing.
+    The command fails at a missing, altered or replaced commit or object, and names it. It changes nothing.
     """
     from vecveil.index.backup import verify
 
@@ -489,7 +486,7 @@ def verify_index_command(index: str, seal_key: str, as_json: bool) -> None:
     if len(found.others) > _SHOWN:
         data(f"Not part of the chain: {len(found.others) - _SHOWN:,} more")
     seen = "had seen no commit before" if found.remembered is None else f"had seen commit {found.remembered:,}"
-    note(f"This machine {seen}. Newer commits that the storage withholds from everybody cannot be detected.")
+    note(f"This machine {seen}. Nobody can detect newer commits that the storage withholds from everybody.")
 
 
 @index_group.command(
@@ -507,8 +504,8 @@ Examples:
 def copy_index_command(index: str, dest: str, seal_key: str, as_json: bool) -> None:
     """Back up a sealed index, or restore one: copy its current state, verified, to another place.
 
-    DEST is empty, or an older copy to update. Other programs go on reading and writing. The copy is ciphertext: back up
-    the key file apart. After an interruption repeat the command.
+    DEST is empty, or an older copy to update. Other programs can keep reading and writing. The copy is ciphertext: back
+    up the key file separately. After an interruption repeat the command.
     """
     from vecveil.index.backup import copy
 
@@ -519,6 +516,6 @@ def copy_index_command(index: str, dest: str, seal_key: str, as_json: bool) -> N
         chain, lost = copy(source, place)
     note(f"{short_name(dest)} is a copy of {short_name(index)} as of commit {chain.number:,}.")
     if lost:
-        warn(f"This machine had seen {lost:,} later commits there. They are given up.")
+        warn(f"This machine had seen {lost:,} later commits there, which are lost.")
     if as_json:
         data_json({"database": short_name(dest), "commits": chain.number, "head": chain.digest, "later": lost})

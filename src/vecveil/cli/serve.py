@@ -50,7 +50,7 @@ SECTIONS = {
     metavar="[NAME=]FILE",
     help="Protector file; NAME is the model that clients ask for [default: the file's name].",
 )
-@shared.file_option("--config", help="YAML file with everything, in place of -p.")
+@shared.file_option("--config", help="YAML file with all settings, instead of -p.")
 @click.option(
     "--upstream",
     metavar="NAME|URL[#MODEL]",
@@ -74,7 +74,7 @@ SECTIONS = {
 )
 @click.option("--key-file", type=shared.KEY_FILE, help="Keyed noise: equal texts get equal vectors.")
 @click.option("--key-env", metavar="VARIABLE", help="Keyed noise with keys in this variable.")
-@click.option("--ledger", type=shared.LEDGER, help="Count releases of each text and keep to its cap.")
+@click.option("--ledger", type=shared.LEDGER, help="Count releases of each text and enforce the cap.")
 @click.option(
     "--api-keys",
     type=shared.Source("a file of client keys, or env:NAME"),
@@ -107,8 +107,8 @@ SECTIONS = {
 def command(config: Path | None, page: bool, page_texts: Path | None, as_json: bool, **options: Any) -> None:
     """Serve POST /v1/embeddings: texts in, protected vectors out, for any client of OpenAI's API.
 
-    With --index also, or alone, POST /v1/vector_stores/NAME/search: the rows of a sealed index, ranked here.
-    The base URL is http://127.0.0.1:8080/v1. Where protection fails, the answer is an error and never a clean vector.
+    With --index, also or only serve POST /v1/vector_stores/NAME/search: the rows of a sealed index, ranked here.
+    The base URL is http://127.0.0.1:8080/v1. If protection fails, the answer is an error and never a clean vector.
     The model NAME:query marks a query. Logs go to stderr, without texts, vectors or keys; with --json stdout gets
     {"url": ...} when the server listens.
     """
@@ -116,7 +116,7 @@ def command(config: Path | None, page: bool, page_texts: Path | None, as_json: b
 
     def listening(url: str) -> None:
         if as_json:
-            click.echo(json.dumps({"url": url}))  # one line, which a program reads without waiting for the end
+            click.echo(json.dumps({"url": url}))  # one line, which a program can read at once
 
     settings = _from_config(config, options) if config is not None else _from_options(options)
     if settings.workers > 1 or not settings.policies:
@@ -186,7 +186,7 @@ def _from_config(path: Path, options: dict[str, Any]) -> ServeSettings:
     if others:
         names = {option.name: option.opts[-1] for option in click.get_current_context().command.params}
         listed = ", ".join(sorted(names[name] for name in others))
-        raise click.UsageError(f"With --config everything stands in the file; leave out {listed}.")
+        raise click.UsageError(f"--config reads all settings from its file; leave out {listed}.")
     return dataclasses.replace(read_config(path), **changes)
 
 
@@ -195,10 +195,9 @@ def _set(options: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def page_routers(texts_file: Path | None) -> Callable[[Service], Sequence[Router]]:
-    """Return a function that gives the routes of the page once the service is open.
+    """Return a function that returns the routes of the page once the service is open.
 
-    Args:
-        texts_file: the attacker's training texts; None takes the bundled notes. The page does not show them.
+    The attacker trains on ``texts_file``, by default on the bundled notes. The page does not show them.
     """
     import yaml
 

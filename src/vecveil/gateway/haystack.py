@@ -1,4 +1,4 @@
-"""Haystack: a document store of sealed documents, and components that protect embeddings on their way to other stores.
+"""Haystack: a document store of sealed documents, and components that protect embeddings for other stores.
 
     embedder ─► DocumentWriter(SealedDocumentStore)          text embedder ─► SealedEmbeddingRetriever
     embedder ─► DocumentProtector ─► DocumentWriter          text embedder ─► QueryProtector ─► retriever
@@ -63,7 +63,7 @@ _CLEAR = "Drop it with keep_content=False, or guard the store as you guard the t
 
 
 class _Saved:
-    """Saves a component as names of files and variables, never their content."""
+    """Saves a component with the names of its files and variables, never their content."""
 
     _policy: ReleasePolicy
     _options: dict[str, Any]
@@ -89,7 +89,7 @@ class _Saved:
 
 def _refuse_both_stages(policy: ReleasePolicy) -> None:
     if policy.rewrites_texts and not policy.protector.text_only:
-        said = f"The protector rewrites texts and protects vectors, and an embedder comes between. Write to a {_STORE}."
+        said = f"The protector rewrites texts and protects vectors, with an embedder in between. Write to a {_STORE}."
         raise InvalidInputError(said, param="protector")
 
 
@@ -97,15 +97,14 @@ def _refuse_both_stages(policy: ReleasePolicy) -> None:
 class DocumentProtector(_Saved):
     """Protects the embeddings of documents, between embedder and writer.
 
-    With a text-level method it rewrites their content instead, before the embedder; id, meta and blob stay.
+    With a text-level method it rewrites their content instead, before the embedder; id, meta and blob are unchanged.
+    A serialised pipeline contains names of files, never their content; objects in memory are refused.
 
     Args:
         protector: protector, path of its file, or a `ReleasePolicy`.
-        keep_content: keep content, blob and sparse embedding, with one warning: the store then contains them and the
-            vector. False drops them; id and meta stay.
+        keep_content: keep content, blob and sparse embedding next to the vector in the store, with one warning. False
+            drops them and keeps id and meta.
         key: noise keys, path of a key file, or ``env:NAME``. Item ids are the documents' ids.
-
-    A serialised pipeline contains names of files, never their content; objects in memory are refused.
     """
 
     def __init__(
@@ -136,13 +135,13 @@ class DocumentProtector(_Saved):
             return {"documents": self._rewritten(documents)}
         missing = sum(document.embedding is None for document in documents)
         if missing:
-            said = f"{missing} documents have no embedding. Put the DocumentProtector behind a document embedder."
+            said = f"{missing} documents have no embedding. Put the DocumentProtector after a document embedder."
             raise InvalidInputError(said, param="documents")
         self._warn(documents)
         embeddings = [document.embedding for document in documents]
         vectors = checked_vectors(embeddings, rows=len(documents), owner="DocumentProtector.run")
         released = self._released(documents, vectors)
-        # The sparse embedding too: its indices stand for words of the text.
+        # The sparse embedding too: its indices represent words of the text.
         gone: dict[str, Any] = {} if self._keep_content else {"content": None, "blob": None, "sparse_embedding": None}
         rows = zip(documents, released, strict=True)
         return {"documents": [replace(document, embedding=row.tolist(), **gone) for document, row in rows]}
@@ -218,18 +217,14 @@ class QueryProtector(_Saved):
 
 @component
 class QueryRewriter(_Saved):
-    """Rewrites the text of a query with a text-level method, before the text embedder.
-
-    Args:
-        protector: protector or path of its file.
-    """
+    """Rewrites the text of a query with a text-level ``protector``, before the text embedder."""
 
     def __init__(self, protector: Protector | str | os.PathLike[str]) -> None:
         self._options = {"protector": protector}
         self._policy = open_policy(protector)
         _refuse_both_stages(self._policy)
         if not self._policy.rewrites_texts:
-            said = "The protector protects vectors. Put a QueryProtector behind the text embedder."
+            said = "The protector protects vectors. Put a QueryProtector after the text embedder."
             raise InvalidInputError(said, param="protector")
 
     @component.output_types(text=str)
@@ -240,7 +235,7 @@ class QueryRewriter(_Saved):
 def _warn_ids(stacklevel: int) -> None:
     warnings.warn(
         "Haystack's default ids are unsalted hashes of the documents: anyone with access to the store can confirm a "
-        "guessed text. Give documents ids of your own.",
+        "guessed text. Give documents your own ids.",
         PlaintextWarning,
         stacklevel=stacklevel,
     )
@@ -257,8 +252,9 @@ class SealedDocumentStore(_Saved):
     """Haystack document store over a `ProtectedCollection` or `SealedIndex`, for Haystack's own writers.
 
     The database of a collection reads protected vectors, ids, lengths and filter tokens; content, meta and blob of a
-    document are sealed. Embeddings of documents must be clean ones of the encoder that the protector was fitted for;
-    documents without one are embedded by the protector's encoder. Documents come back without embeddings.
+    document are sealed. Document embeddings must be clean ones of the protector's encoder, which also embeds documents
+    without one. Documents come back without embeddings. A serialised pipeline contains names of files and variables,
+    never their content; objects in memory are refused.
 
     Args:
         database: location as for `vecveil scan`; a Haystack `Secret` if it contains a password. Or ``sealed:FOLDER``,
@@ -272,8 +268,6 @@ class SealedDocumentStore(_Saved):
 
     Attributes:
         collection: the `ProtectedCollection` or `SealedIndex`.
-
-    A serialised pipeline contains names of files and variables, never their content; objects in memory are refused.
     """
 
     def __init__(
@@ -368,9 +362,9 @@ class SealedDocumentStore(_Saved):
         """Protect, seal and write documents; return their number.
 
         Raises:
-            DuplicateDocumentError: an id is stored already, or given twice, and the policy is FAIL or NONE. Nothing
-                was written.
-            SealingError: the stored document of an id does not open. Nothing was written, but for OVERWRITE.
+            DuplicateDocumentError: an id is stored already, or given twice, and the policy is FAIL or NONE. Nothing was
+                written.
+            SealingError: the stored document of an id does not open. Only OVERWRITE has written rows.
         """
         owner, chosen = f"{_STORE}.write_documents", dict[str, Document]()
         if not isinstance(documents, list) or not all(isinstance(one, Document) for one in documents):
@@ -384,7 +378,7 @@ class SealedDocumentStore(_Saved):
             _warn_ids(stacklevel=4)
         replaces = policy == DuplicatePolicy.OVERWRITE
         ids = [one.id for one in documents]
-        # Opened: for SKIP, a row that the database only says it has would be a document lost.
+        # Open the rows: with SKIP, a row that the database only claims to have would be a lost document.
         stored = set() if replaces else set(self.collection.get(ids, missing="skip").ids)
         for document in documents:
             if replaces or not (document.id in stored or document.id in chosen):
@@ -427,7 +421,7 @@ class SealedEmbeddingRetriever:
     """Retrieves documents of a `SealedDocumentStore`, decrypted, by the exact cosine.
 
     Args:
-        filters, top_k: defaults of a run; its filters replace these.
+        filters, top_k: defaults, which the arguments of `run` replace.
     """
 
     def __init__(
@@ -459,11 +453,9 @@ class SealedEmbeddingRetriever:
         filters: dict[str, Any] | None = None,
         top_k: int | None = None,
     ) -> dict[str, list[Document]]:
-        """Return the nearest documents.
+        """Return the documents nearest to the clean ``query_embedding``, or to the text ``query``.
 
-        Args:
-            query_embedding: clean embedding.
-            query: text, instead of the embedding; required for a protector that rewrites texts.
+        A protector that rewrites texts requires ``query``.
         """
         if (query is None) == (query_embedding is None):
             raise InvalidInputError("Pass exactly one of `query` and `query_embedding`.", param="query")
@@ -487,7 +479,6 @@ class SealedEmbeddingRetriever:
 
 
 def _sealed(document: Document) -> dict[str, Any]:
-    """Return the parts of a document that its blob contains, except the content."""
     fields = document.to_dict(flatten=False)
     rest = {name: fields[name] for name in ("blob", "sparse_embedding") if fields[name] is not None}
     if document.content is None:
@@ -527,7 +518,7 @@ def _joined(part: Any) -> dict[str, Any]:
         raise _malformed("The operators `in` and `not in` take a list.")
     if operator in (">", ">=", "<", "<="):
         if value is None:
-            return {"$or": []}  # nothing is larger or smaller than None
+            return {"$or": []}  # None has no order
         try:
             ordered = datetime.fromisoformat(value) if isinstance(value, str) else value
         except ValueError:

@@ -4,7 +4,7 @@
     store = ProtectedVectorStore(Chroma("notes", embeddings), "search.keys", name="notes")
     store = ProtectedVectorStore.from_sealed("notes/", "search.keys", embedding=OpenAIEmbeddings())
 
-A store with `ProtectedEmbeddings` alone keeps `page_content` with the vector; the class warns of this once.
+With `ProtectedEmbeddings` alone, a store keeps `page_content` next to the vector; the class warns once.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ _SIDES = ("query", "documents")
 class ProtectedEmbeddings(Embeddings):
     """LangChain embeddings with protected documents and queries.
 
+    A pickle or copy contains only names of files; objects in memory are refused.
+
     Args:
         protector: protector, path of its file, or a `ReleasePolicy`.
         embeddings: any LangChain embeddings; None uses the protector's encoder. The first call embeds a dozen fixed
-            sentences to verify that the protector was fitted for them.
+            sentences to verify that they are the encoder of the fit.
         policy: keywords of `PolicyOptions`. With keyed noise equal texts get equal vectors; item ids are the texts.
         text_stored: warn once that the store keeps the texts.
-
-    A pickle or copy contains names of files alone; objects in memory are refused.
     """
 
     @with_policy
@@ -101,7 +101,6 @@ class ProtectedEmbeddings(Embeddings):
         return f"ProtectedEmbeddings({self.policy.protector.method!r}, {inner})"
 
     def __reduce__(self) -> tuple[Callable[..., ProtectedEmbeddings], tuple[Any, ...]]:
-        """Return the constructor arguments: names of files, never their content."""
         # Opened keys refuse to be pickled; another process opens key and ledger again by name.
         config = policy_config(**self._given, owner=_OWNER)
         config["text_stored"] = self._text_stored
@@ -140,7 +139,7 @@ class ProtectedEmbeddings(Embeddings):
 
     @contextmanager
     def handing(self, vectors: Mapping[str, list[float]]) -> Iterator[None]:
-        """Return ``vectors`` for these texts meanwhile, to the store that a `ProtectedVectorStore` calls."""
+        """Within the block, return ``vectors`` for these texts to the store of a `ProtectedVectorStore`."""
         self._handed = handed = {} if self._handed is None else self._handed
         handed.update(vectors)
         try:
@@ -152,7 +151,7 @@ class ProtectedEmbeddings(Embeddings):
     @staticmethod
     def _handed_over(texts: list[str], handed: Mapping[str, list[float]]) -> list[list[float]]:
         if not all(text in handed for text in texts):
-            said = f"These texts would lie in the store unsealed. Add them through the {_STORE}."
+            said = f"The store would keep these texts unsealed. Add them through the {_STORE}."
             raise StoreError(said, code="E-STORE-UNSEALED", param="texts")
         return [handed[text] for text in texts]
 
@@ -184,20 +183,18 @@ def _lists(vectors: Any) -> list[list[float]]:
 class ProtectedVectorStore(vectorstores.VectorStore):
     """LangChain vector store that searches exactly over an inner store that sees almost nothing.
 
-    The inner store contains protected vectors, and sealed blobs in place of texts. It proposes candidates; their blobs
-    are opened and ranked here by the exact cosine, and come back as documents with text, metadata and id. Relevance
-    scores are the cosines; negative ones are 0. Asynchronous methods run on threads.
+    The inner store contains protected vectors, and sealed blobs in place of texts. Their candidates are opened here,
+    ranked by the exact cosine, and returned as documents with text, metadata and id. Relevance scores are the cosines,
+    at least 0. Asynchronous methods run on threads.
 
-    In Chroma, in Qdrant and at a location the rows have the form of `ProtectedCollection` and `vecveil migrate`: each
-    reads what another wrote.
-
-    Over a `SealedIndex` there is no inner store, and a search finds the exact neighbours: see `from_sealed`.
+    In Chroma, in Qdrant and at a location, rows have the format of `ProtectedCollection` and `vecveil migrate`. A
+    `SealedIndex` needs no inner store, and a search finds the exact neighbours: see `from_sealed`.
 
     Args:
         store: location of a database as for `vecveil scan`, a `vecveil.stores.VectorStore`, or a LangChain vector
-            store made with a `ProtectedEmbeddings`, which from now on refuse texts that are added to it directly.
-            Other stores than Chroma and Qdrant must be empty at first, and replace equal ids. Or a `SealedIndex` or
-            `ProtectedCollection`, for which no other argument is needed.
+            store made with a `ProtectedEmbeddings`, which from now on refuses texts added to the store directly. Stores
+            other than Chroma and Qdrant must be empty at first, and replace equal ids. Or a `SealedIndex` or
+            `ProtectedCollection`, without further arguments.
         sealer: sealer, or the path of its key store.
         name: name of the collection in the key store; by default the location.
         embeddings: embeddings of ``store``, if it has no attribute ``embeddings``.
@@ -263,10 +260,10 @@ class ProtectedVectorStore(vectorstores.VectorStore):
     def from_sealed(
         cls, location: str | os.PathLike[str], key: Any, *, embedding: Embeddings | None = None, **options: Any
     ) -> Self:
-        """Return a store over the `SealedIndex` at ``location``, made by the first documents.
+        """Return a store over the `SealedIndex` at ``location``, which the first documents create.
 
         Args:
-            embedding: LangChain embeddings; or pass ``encoder="minilm"``, an option.
+            embedding: LangChain embeddings, instead of the option ``encoder``.
             options: arguments of `SealedIndex`.
         """
         from vecveil.index import SealedIndex
@@ -283,7 +280,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         ids: list[str] | None = None,
         **options: Any,
     ) -> Self:
-        """Return a store with ``texts``; ``options`` are arguments of the class, ``store`` and ``sealer`` included."""
+        """Return a store with ``texts``; ``options`` are arguments of the class, including ``store`` and ``sealer``."""
         made = cls(embeddings=embedding, **options)
         made.add_texts(texts, metadatas, ids=ids)
         return made
@@ -351,7 +348,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
             return []
         X, chosen = unit_rows(hits.vectors), [0]
         redundancy = X @ X[0]
-        # LangChain's own function needs the query's vector, which is not at hand for a text.
+        # LangChain's own function needs the query's vector, which a text query does not have.
         while len(chosen) < min(k, len(X)):
             gain = lambda_mult * hits.scores - (1 - lambda_mult) * redundancy
             gain[chosen] = -np.inf
@@ -388,13 +385,12 @@ class ProtectedVectorStore(vectorstores.VectorStore):
 class LangChainDatabase(DatabaseStore):
     """A LangChain vector store as the database of a `ProtectedCollection`.
 
-    The content of a row's document is ``id:blob`` (as for ``/v1/rerank``). Its metadata are the tokens of filters and
-    the protected vector in float16, since LangChain returns no vectors. Nor can it list or count rows: a store with
-    rows has one. It makes its collection itself. Ids are UUIDs.
+    The content of a document is ``id:blob`` (as for ``/v1/rerank``). Its metadata are the filter tokens and the
+    protected vector in float16, since LangChain returns no vectors. LangChain cannot list or count rows. Ids are UUIDs.
     """
 
     kind = "langchain"
-    metrics: ClassVar[Mapping[str, Any]] = {"cosine": None}  # of rows of one length every metric ranks alike
+    metrics: ClassVar[Mapping[str, Any]] = {"cosine": None}  # all metrics rank rows of equal norm alike
 
     def __init__(
         self,
@@ -438,7 +434,7 @@ class LangChainDatabase(DatabaseStore):
             self.store.add_texts(contents, metadata, ids=list(batch.ids))
 
     def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
-        # LangChain's scores differ from store to store: a distance is the place in its order.
+        # LangChain's scores differ between stores: the distance is the rank.
         rows = map(_row, self._nearest(vector, k, where))
         return [Match(name, float(place), fields) for place, (name, fields) in enumerate(rows)]
 
@@ -463,7 +459,7 @@ class LangChainDatabase(DatabaseStore):
 def _database_of(
     store: vectorstores.VectorStore, embeddings: ProtectedEmbeddings, store_filter: Callable[[Where], Any] | None
 ) -> VectorStore:
-    """Return the database behind a LangChain store: vecveil's own on its client where there is one."""
+    """Return the database behind a LangChain store, on its own client if vecveil supports it."""
     module, held = type(store).__module__.partition(".")[0], vars(store)
     if module == "langchain_chroma":
         from vecveil.stores.chroma import ChromaStore
@@ -477,7 +473,7 @@ def _database_of(
 
 
 def _adopted(kind: Any, client: Any, name: str) -> VectorStore:
-    """Return the store of class ``kind`` on a client that LangChain opened, and closes."""
+    """Return the store of class ``kind`` on a client that LangChain opens and closes."""
 
     class Adopted(kind):  # type: ignore[misc]
         def close(self) -> None:
@@ -486,7 +482,7 @@ def _adopted(kind: Any, client: Any, name: str) -> VectorStore:
         def _check_reuse(self, filter_fields: Sequence[str]) -> None:
             pass  # LangChain's collection has no embedding function, and its embeddings refuse texts
 
-        # LangChain's default metric need not be the cosine: of rows of one length every metric ranks alike.
+        # LangChain's default metric need not be the cosine: all metrics rank rows of equal norm alike.
         def _write(self, batch: Batch) -> None:
             super()._write(Batch(batch.ids, unit_rows(batch.vectors), batch.fields))
 
@@ -501,7 +497,7 @@ def _adopted(kind: Any, client: Any, name: str) -> VectorStore:
 
 
 class _Exact:
-    """The encoder of a collection: LangChain embeddings, which may treat queries apart."""
+    """Encoder of a collection: LangChain embeddings, which may treat queries differently."""
 
     def __init__(self, embeddings: Embeddings) -> None:
         self._embeddings = embeddings
@@ -514,7 +510,7 @@ class _Exact:
 
 
 def _check_encoder(collection: Any, embeddings: Any) -> None:
-    """Raise IncompatibleError for embeddings of a different fingerprint than the rows' encoder."""
+    """Raise IncompatibleError for embeddings whose fingerprint is not that of the rows' encoder."""
     encoder = as_text_encoder(embeddings, cache=None)
     if encoder.model_fingerprint is None:
         return
@@ -532,7 +528,7 @@ def _listed(ids: Any) -> list[Any]:
 
 
 def _row_id(name: str) -> str:
-    """Return the UUID ``name``, or the one made of it: Qdrant and Weaviate take no other ids."""
+    """Return the UUID ``name``, or one derived from it: Qdrant and Weaviate accept no other ids."""
     try:
         return str(uuid.UUID(name))
     except ValueError:

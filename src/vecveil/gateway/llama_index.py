@@ -4,8 +4,8 @@
     index = VectorStoreIndex.from_vector_store(SealedVectorStore.from_sealed("notes/", "search.keys"), ...)
     Settings.embed_model = ProtectedEmbedding("drug.vecveil", OpenAIEmbedding())
 
-`SealedVectorStore` takes clean vectors and protects them itself: give its index the plain embedding. The other class
-calls the private methods of the embedding that it wraps: the public ones emit events with clean vectors.
+`SealedVectorStore` protects clean vectors itself: give its index the plain embedding. `ProtectedEmbedding` calls the
+private methods of the wrapped embedding, because the public ones emit events with clean vectors.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 __all__ = ["ProtectedEmbedding", "SealedVectorStore"]
 
 _OWNER, _STORE = "ProtectedEmbedding", "SealedVectorStore"
-# Stands for an argument that was an object; `from_dict` asks for it again.
+# Placeholder for an argument that was an object; `from_dict` requires it again.
 _IN_MEMORY = "(in memory)"
-# LlamaIndex's names in metadata: id of the document of a node; the node as JSON, and its class.
+# LlamaIndex's metadata names: id of a node's document; the node as JSON, and its class.
 _DOCUMENT, _NODE = "ref_doc_id", ("_node_content", "_node_type")
 _DOCUMENT_KEYS = ("doc_id", "document_id")  # the same id in filters, as in LlamaIndex's stores
 _SIDES = ("query_embedding", "text_embeddings")
@@ -83,19 +83,18 @@ _OPERATORS = {
 class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
     """LlamaIndex embedding with protected documents and queries.
 
+    `to_dict`, `to_json` and a pickle hold names of files, never their content. `from_dict` needs those files, and
+    ``embed_model=`` again if an embedding was wrapped.
+
     Args:
         protector: protector, path of its file, or a `ReleasePolicy`.
         embed_model: any LlamaIndex embedding; None uses the protector's encoder. The first call embeds a dozen fixed
-            sentences to verify that the protector was fitted for it.
+            sentences to verify that it is the encoder of the fit.
         query_noise: noise of queries, in units of documents'; see `vecveil.privacy.protector.policy`.
         key: noise keys, path of a key file, or ``env:NAME``. With keyed noise equal texts get equal vectors.
         ledger: ledger or path of its file; item ids are the texts.
         text_stored: warn once that the index keeps the texts.
         options: fields of `BaseEmbedding`, such as ``embed_batch_size``.
-
-    `to_dict`, `to_json` and a pickle hold names of files, never their content. `from_dict` needs those files, and
-    ``embed_model=`` again if an embedding was wrapped.
-
     """
 
     protector: str = Field(frozen=True)
@@ -137,7 +136,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         check_saved(policy, fingerprint)
         cache = options.get("embeddings_cache")
         if cache is not None and policy.query_noise != 1:
-            said = "Leave out `embeddings_cache`: it would give a query the vector of a document, protected otherwise."
+            said = "Leave out `embeddings_cache`: it would give queries the vectors of documents."
             raise InvalidInputError(said, param="embeddings_cache")
         if isinstance(cache, BaseKVStore):
             options["embeddings_cache"] = _OwnCache(cache, policy.protector.fingerprint)
@@ -162,7 +161,6 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         return _OWNER
 
     def __reduce__(self) -> tuple[Callable[..., ProtectedEmbedding], tuple[Any, ...]]:
-        """Return the constructor arguments: names of files, never their content."""
         config = policy_config(**self._given, owner=_OWNER)
         own = ("embed_batch_size", "num_workers", "protector_fingerprint", "text_stored")
         return _reopened, (self._inner, {**config, **{name: getattr(self, name) for name in own}})
@@ -208,7 +206,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
 class _OwnCache(BaseKVStore):  # type: ignore[misc, unused-ignore]
     """Part of a key-value store for one protector.
 
-    LlamaIndex's keys are the texts alone: it would hand out the clean vectors that another embedding put there.
+    LlamaIndex uses texts as keys, and would return clean vectors that another embedding stored under them.
     """
 
     def __init__(self, store: BaseKVStore, fingerprint: str) -> None:
@@ -262,14 +260,13 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
     """LlamaIndex vector store over a `ProtectedCollection` or `SealedIndex`: decrypted nodes, with exact scores.
 
     Text, metadata and relationships of a node are sealed. The database of a collection reads protected vectors, ids,
-    lengths and the filter tokens. Its filters are ``==`` and ``in`` on ``filter_fields``, joined by ``and``; an index
-    has all filters, over every field. Modes: ``default`` and ``mmr``, and ``hybrid`` of an index, in which ``alpha``
-    weighs the vectors against the words. With ``node_ids`` a query ranks these nodes exactly, without a search.
+    lengths and filter tokens. A collection filters by ``==`` and ``in`` on ``filter_fields``, joined by ``and``; an
+    index has all filters, over every field. Modes: ``default``, ``mmr``, and for an index ``hybrid``, where ``alpha``
+    weighs vectors against words. With ``node_ids`` a query ranks these nodes exactly, without a search.
 
     Args:
-        collection: with ``ref_doc_id`` among its ``filter_fields``, by which documents are deleted. Its candidates are
-            found by the index's embedding, which must be the clean one that the protector was fitted for.
-
+        collection: with ``ref_doc_id`` among its ``filter_fields``, because LlamaIndex deletes documents by it. The
+            index's embedding finds its candidates, and must be the clean one that the protector was fitted for.
     """
 
     stores_text: bool = True
@@ -318,7 +315,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the nearest nodes by the exact cosine.
 
-        A protector that rewrites texts needs ``query_str``; others use ``query_embedding`` if there is one.
+        A protector that rewrites texts needs ``query_str``; others prefer ``query_embedding``.
 
         Raises:
             SealingError: a candidate's blob is missing or does not open.
@@ -370,7 +367,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         return _nodes(self._collection.get(node_ids, where=_where(filters), missing="skip"))
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
-        """Delete the nodes of a document; an unknown one is ignored."""
+        """Delete the nodes of a document; an unknown document is ignored."""
         if not isinstance(ref_doc_id, str):  # a comparison with None matches every node without a document
             raise wrong_type(f"{_STORE}.delete", "ref_doc_id", "a string", ref_doc_id)
         try:
@@ -421,7 +418,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         await asyncio.to_thread(self.clear)
 
     def _sealed(self, node: BaseNode) -> dict[str, Any]:
-        """Return the node and the values to filter by, which its blob contains with its text."""
+        """Return what the blob contains besides the text: the node and its filter values."""
         row = node_to_metadata_dict(node, remove_text=True)
         values = {**node.metadata, _DOCUMENT: node.ref_doc_id}  # LlamaIndex writes "None" for a node of no document
         if (fields := self._collection.filter_fields) is not None:

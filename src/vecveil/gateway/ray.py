@@ -55,9 +55,9 @@ def protect_dataset(
 ) -> Any:
     """Return a ``ray.data.Dataset`` of the protected rows of ``ds``: the kept columns, then ``embedding``.
 
-    A dataset is lazy: Ray computes it at each use, and again after the loss of a node. With fresh noise each
-    computation is a further release of every row, and several releases of a row reveal more than one. Write the
-    dataset once and read the files, keep it with ``materialize()``, or use keyed noise, which repeats a row's release.
+    Ray computes a lazy dataset at each use, and again after the loss of a node. With fresh noise each computation is a
+    further release of every row, and several releases of a row reveal more than one. Write the dataset once and read
+    the files, keep it with ``materialize()``, or use keyed noise, which repeats a row's release.
 
     Args:
         ds: dataset of vectors (lists or tensors of floats), or of texts to encode.
@@ -67,9 +67,9 @@ def protect_dataset(
         batch_size: rows per batch.
         options: options of `vecveil.gateway.bulk.BulkJob`, except for files. ``key`` is the path of a key file or
             ``env:NAME`` on each worker. ``seal_key`` with ``seal_name`` and ``id_column`` adds the sealed originals,
-            ``filter_fields`` tokens to filter them by.
+            ``filter_fields`` their filter tokens.
 
-    Errors in rows, such as `DataFileError` for NaN, are raised when the dataset is used, inside an error of Ray.
+    Using the dataset raises errors in rows, such as `DataFileError` for NaN, inside an error of Ray.
     """
     if not isinstance(ds, ray.data.Dataset):
         raise wrong_type(_OWNER, "ds", "a ray.data.Dataset", ds)
@@ -93,11 +93,11 @@ def unseal_dataset(
     Args:
         ds: dataset of sealed rows, such as the output of ``protect_dataset(..., seal_key=...)``.
         seal_key: path of the key file on each worker, or ``env:NAME:PATH``.
-        concurrency, batch_size: as of `protect_dataset`.
-        options: ``seal_name`` and other arguments of `vecveil.gateway.bulk.Unsealing`. The ids of skipped rows are
-            missing in the result.
+        concurrency, batch_size: as for `protect_dataset`.
+        options: ``seal_name`` and other arguments of `vecveil.gateway.bulk.Unsealing`. Skipped rows are missing in the
+            result.
 
-    Errors in rows, such as `SealingError`, are raised when the dataset is used, inside an error of Ray.
+    Using the dataset raises errors in rows, such as `SealingError`, inside an error of Ray.
     """
     work = unsealing_anywhere(seal_key, **options)
     return _mapped(ds, work, check_count(batch_size, owner=_OWNER, param="batch_size"), concurrency, 0)
@@ -116,9 +116,9 @@ def search_dataset(
 ) -> Any:
     """Return a ``ray.data.Dataset`` of the rows of a sealed index nearest to each query of ``ds``, best first.
 
-    Each of ``workers`` actors contains a part of the index in memory and searches it; the best rows are merged here.
-    The index is searched in the state that it has now, and the result is computed at once. Its columns are query, id,
-    score (exact cosine), text and metadata (JSON): clean data in the memory of Ray, which may spill it to disk.
+    Each of ``workers`` actors searches a part of the current index in memory; the best rows are merged here. The result
+    is computed at once. Its columns are query, id, score (exact cosine), text and metadata (JSON): clean data in the
+    memory of Ray, which may spill it to disk.
 
     Args:
         ds: dataset of queries: vectors, or texts that ``encoder`` encodes here.
@@ -178,10 +178,9 @@ class _BatchTask:
 
 
 def _known_texts(ds: Any, job: BulkJob) -> bool:
-    """Return whether ``ds`` is known to contain texts and no vectors."""
     if job.embedding_column is not None:
         return False
-    schema = ds.schema(fetch_if_missing=False)  # fetching would compute a part of the dataset
+    schema = ds.schema(fetch_if_missing=False)  # fetching would compute part of the dataset
     return schema is not None and "embedding" not in schema.names
 
 
@@ -193,7 +192,7 @@ def _workers(concurrency: int | tuple[int, int] | None) -> Any:
         if not 1 <= low <= high:
             raise ValueError
     except (TypeError, ValueError):
-        said = "`concurrency` is a number of workers, or the least and the most of them."
+        said = "`concurrency` is a number of workers, or (minimum, maximum)."
         raise InvalidInputError(said, param="concurrency") from None
     return ray.data.ActorPoolStrategy(min_size=low, max_size=high)
 
@@ -201,8 +200,8 @@ def _workers(concurrency: int | tuple[int, int] | None) -> Any:
 def run_on_ray(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFailure]:
     """Protect parts on Ray; an engine of `protect_files`.
 
-    Workers read inputs and write outputs themselves; Ray carries the parts' names and results. The part of a worker
-    that died is repeated, unless its file exists. Errors of Ray become `ReleaseError`.
+    Workers read inputs and write outputs; Ray carries names and results. If a worker dies, its part is repeated unless
+    its file exists. Errors of Ray become `ReleaseError`.
     """
     if run.ledger is not None:
         raise InvalidInputError("Leave out the ledger on Ray: it is a file of one machine.", param="ledger")
@@ -251,7 +250,6 @@ def _do(row: dict[str, Any], sent: Sealed) -> dict[str, bytes]:
 
 @lru_cache(maxsize=1)
 def _worker(sent: Sealed) -> PartWorker:
-    """Return this process's worker, shared by the tasks of a run."""
     run: Run = sent.open()
     return PartWorker(run.job, run.out, run.name, run.inputs)
 
@@ -264,7 +262,7 @@ def _outcomes(dataset: Any) -> Iterator[PartResult | PartFailure]:
                 row = next(rows, None)
             except Exception as error:
                 failed = type(error).__name__
-                said = f"Ray failed with the error {failed}. Look into its logs; the same call goes on."
+                said = f"Ray failed with the error {failed}. See its logs; the same call continues."
                 raise ReleaseError(said, param="engine") from None
             if row is None:
                 return
@@ -284,7 +282,7 @@ def _encodes(run: Run, part: Part) -> bool:
     try:
         return reader_of(run.job, part, run.inputs).embedding_column is None
     except VecveilError:
-        return False  # its worker reports the error
+        return False  # the worker reports the error
 
 
 def _gpus() -> float:
@@ -300,7 +298,7 @@ def _connected() -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    # Ray reports usage statistics to its makers unless told not to; the user's own choice stays.
+    # Ray reports usage statistics unless disabled; the user's own choice has precedence.
     usage = "RAY_USAGE_STATS_ENABLED"
     with inherited_variables({usage: os.environ.get(usage, "0")}):
         try:
@@ -316,7 +314,7 @@ def _connected() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Ray Data's progress and stack traces off the terminal; its log files stay."""
+    """Keep Ray Data's progress and stack traces off the terminal; its log files remain."""
     loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
     levels = [logger.level for logger in loggers]
     context = ray.data.DataContext.get_current()

@@ -57,10 +57,9 @@ _LOADING_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 def protect_model(
     model: Any, protector: Protector | ReleasePolicy | str | os.PathLike[str], **options: Any
 ) -> ProtectionModule:
-    """Verify a ``SentenceTransformer`` by a dozen fixed sentences, append a `ProtectionModule` and return it.
+    """Verify a ``SentenceTransformer`` with a dozen fixed sentences, append a `ProtectionModule` and return it.
 
-    ``options`` are keyword arguments of the module. Raises IncompatibleError for a different model than in the
-    fit.
+    ``options`` are keyword arguments of the module. Raises IncompatibleError if the model is not that of the fit.
     """
     module = ProtectionModule(protector, **options)
     module.on_model_ready(model)
@@ -69,10 +68,10 @@ def protect_model(
 
 
 class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
-    """Final module of a SentenceTransformer, which outputs a protected ``sentence_embedding`` and nothing else.
+    """Final module of a SentenceTransformer that outputs only a protected ``sentence_embedding``.
 
     ``encode`` and ``encode_document`` protect texts as documents, ``encode_query`` as queries. The module drops token
-    embeddings and token ids. It follows all modules that the protector was fitted on, such as ``Normalize``.
+    embeddings and token ids. It follows all modules of the fitted model, such as ``Normalize``.
 
     Args:
         protector: protector, path of its file, or a `ReleasePolicy`; not of a text-level method.
@@ -136,7 +135,7 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
     def _clean(self, features: dict[str, Any]) -> torch.Tensor:
         clean = features.get("sentence_embedding")
         if not isinstance(clean, torch.Tensor):
-            said = "There is no sentence_embedding. Append the module behind the pooling."
+            said = "There is no sentence_embedding. Append the module after the pooling."
             raise InvalidInputError(said, param="features")
         return clean
 
@@ -178,8 +177,7 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         return cls(files[_FILE], **config)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for another process: the protector and names of keys."""
-        # Keys in memory refuse to be pickled; the loaded encoder is no part of the module.
+        # Keys in memory refuse to be pickled; the loaded encoder is not part of the module.
         state = {**self.__dict__, "_protector": replace(self._policy.protector, encoder=None)}
         del state["_policy"]
         return state
@@ -191,11 +189,11 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
 
 
 def _token_names(features: dict[str, Any], rows: int) -> list[str]:
-    """Return an item id per text: its token ids."""
+    """Return an item id for each text: its token ids."""
     # Without padding, which depends on the longest text of the batch.
     ids: Any = features.get("input_ids")
     mask: Any = features.get("attention_mask")
     tensors = isinstance(ids, torch.Tensor) and isinstance(mask, torch.Tensor)
     if not tensors or ids.ndim != 2 or len(ids) != rows or ids.shape != mask.shape:
-        raise InvalidInputError("A key or ledger needs a model that gives token ids.", param="model")
+        raise InvalidInputError("A key or ledger needs a model that returns token ids.", param="model")
     return [" ".join(map(str, row[on.bool()].tolist())) for row, on in zip(ids.cpu(), mask.cpu(), strict=True)]

@@ -43,8 +43,8 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     Args:
         protector: protector or path of its file; `fit` then learns nothing. With a text-level method `transform` maps
             texts to rewritten texts. None fits a protector.
-        method: method to fit: ``laplace`` with ``epsilon`` and ``gaussian`` with ``sigma`` learn nothing and need no
-            labels; every other method and scale hides the labels ``y``, see `vecveil.fit_labels`.
+        method: method to fit. ``laplace`` with ``epsilon`` and ``gaussian`` with ``sigma`` need no labels; every other
+            method and scale hides the labels ``y``, see `vecveil.fit_labels`.
         epsilon, sigma, noise_to_signal, target_utility: the scale, exactly one.
         output: ``full``, or ``reduced`` for the kept coordinates alone.
         options: further arguments of `vecveil.fit_labels`.
@@ -53,7 +53,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             can be neither cloned nor pickled.
         ledger: ledger or path of its file; item ids come from the rows' values.
         random_state: None draws from a cryptographic generator. An int is repeatable and insecure, for experiments:
-            the noise of a call then depends on it and on all rows of the call.
+            the noise then depends on it and on all rows of the call.
 
     Attributes:
         protector_: fitted or given protector; a pickle contains it, but no key.
@@ -185,7 +185,6 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return (policy.queries if query else policy.documents)(X, rng)
 
     def _draw(self, X: Any = None) -> np.random.Generator:
-        """Return the generator of one call."""
         # The rows enter the seed: with equal draws for two matrices, the difference of their releases has no noise.
         words = check_random_state(self.random_state).randint(2**32, size=4, dtype=np.uint32)
         digest = hashlib.sha256(words.tobytes() + (b"" if X is None else X.tobytes())).digest()

@@ -30,19 +30,19 @@ _EMBEDDING = "embedding"
 def protect_dataframe(df: Any, protector: Protector | str | os.PathLike[str], **options: Any) -> Any:
     """Return a DataFrame of the protected rows of ``df``: the kept columns, then ``embedding``, an array of floats.
 
-    A DataFrame is lazy: Spark computes it at each action, and again for a task that is lost or runs twice. With fresh
-    noise each computation is a further release of every row, and several releases of a row reveal more than one. Write
-    the DataFrame once and read the files (``cache`` may evict and compute again), or use keyed noise, which repeats a
-    row's release.
+    Spark computes a lazy DataFrame at each action, and again for a task that is lost or runs twice. With fresh noise
+    each computation is a further release of every row, and several releases of a row reveal more than one. Write the
+    DataFrame once and read the files (``cache`` may evict and compute again), or use keyed noise, which repeats a row's
+    release.
 
     Args:
         df: DataFrame of vectors (arrays of floats or doubles), or of texts to encode.
         protector: protector or path of its file on this machine.
         options: options of `vecveil.gateway.bulk.BulkJob`, except for files. ``key`` is the path of a key file or
             ``env:NAME`` on each worker. ``seal_key`` with ``seal_name`` and ``id_column`` adds the sealed originals,
-            ``filter_fields`` tokens to filter them by.
+            ``filter_fields`` their filter tokens.
 
-    Errors in rows, such as `DataFileError` for NaN, are raised at the action, inside a ``PythonException``.
+    The action raises errors in rows, such as `DataFileError` for NaN, inside a ``PythonException``.
     """
     if not hasattr(df, "mapInArrow") or not hasattr(df, "schema"):
         raise wrong_type(_OWNER, "df", "a DataFrame of pyspark.sql", df)
@@ -66,10 +66,10 @@ def unseal_dataframe(df: Any, seal_key: str | os.PathLike[str], **options: Any) 
     Args:
         df: DataFrame of sealed rows, such as the output of ``protect_dataframe(..., seal_key=...)``.
         seal_key: path of the key file on each worker, or ``env:NAME:PATH``.
-        options: ``seal_name`` and other arguments of `vecveil.gateway.bulk.Unsealing`. The ids of skipped rows are
-            missing in the result.
+        options: ``seal_name`` and other arguments of `vecveil.gateway.bulk.Unsealing`. Skipped rows are missing in the
+            result.
 
-    Errors in rows, such as `SealingError`, are raised at the action, inside a ``PythonException``.
+    The action raises errors in rows, such as `SealingError`, inside a ``PythonException``.
     """
     work = unsealing_anywhere(seal_key, **options)
     return df.mapInArrow(partial(_mapped, work), f"id string, text string, metadata string, {_EMBEDDING} array<float>")
@@ -87,15 +87,14 @@ def search_dataframe(
 ) -> Any:
     """Return a DataFrame of the rows of a sealed index nearest to each query of ``df``, best first.
 
-    Its columns are query, id, score (exact cosine), text and metadata (JSON). Each task opens one of ``parts`` parts of
-    the index and searches it for all queries, which are collected here; Spark merges the best rows. The index is
-    searched in the state that it has now: after a commit, such as of `SealedIndex.compact`, an action fails, and the
-    call has to be repeated.
+    Its columns are query, id, score (exact cosine), text and metadata (JSON). Each task searches one of ``parts`` parts
+    of the current index for all queries, which are collected here; Spark merges the best rows. After a commit to the
+    index, such as of `SealedIndex.compact`, actions on the DataFrame fail: call this function again.
 
     Args:
         df: DataFrame of queries: vectors (arrays of floats), or texts that ``encoder`` encodes here.
         parts: tasks; each needs the memory of its part.
-        location, seal_key, where, options: as of `vecveil.gateway.ray.search_dataset`.
+        location, seal_key, where, options: as for `vecveil.gateway.ray.search_dataset`.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F

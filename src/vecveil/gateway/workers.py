@@ -55,7 +55,6 @@ class Sealed:
 
 
 def batch_job(protector: Protector | str | os.PathLike[str], options: dict[str, Any], *, owner: str) -> BulkJob:
-    """Return a job that every worker can open."""
     for name in options:
         if name not in _BATCH_OPTIONS:
             raise unknown_name(owner, "options", _BATCH_OPTIONS, name)
@@ -70,7 +69,6 @@ def batch_job(protector: Protector | str | os.PathLike[str], options: dict[str, 
 
 
 def unsealing_anywhere(seal_key: str | os.PathLike[str], **options: Any) -> Unsealing:
-    """Return an `Unsealing` that every worker can open."""
     unsealing = Unsealing(placed_key(seal_key), **options)
     Sealer(unsealing.seal_key).keys.read(unsealing.seal_name)
     return unsealing
@@ -86,7 +84,7 @@ def placed_key(key: Any, param: str = "seal_key") -> str:
 
 def anywhere(job: BulkJob) -> BulkJob:
     """Return ``job`` with absolute paths, the id of the current key and the UUID of the sealed collection."""
-    # Pinned: all workers use one key, even if the file gets a newer one. Opened here for its errors.
+    # Pinned: all workers use one key, even if the file gets a newer one. Opened here to report errors early.
     job = job.pinned()
     if job.encoder is not None and os.path.exists(job.encoder):
         job = replace(job, encoder=os.path.abspath(job.encoder))
@@ -96,7 +94,6 @@ def anywhere(job: BulkJob) -> BulkJob:
 
 @lru_cache(maxsize=1)
 def _opened(work: BulkJob | Unsealing) -> ArrowProtection | Unsealing:
-    """Return this process's work, which loads protector, keys and encoder once."""
     return ArrowProtection(work) if isinstance(work, BulkJob) else work
 
 
@@ -118,10 +115,8 @@ def run_batch(work: BulkJob | Unsealing, rows: Any) -> Any:
 class IndexPart:
     """Some segments of a sealed index, for one worker.
 
-    Attributes:
-        key: where the worker finds the key: a path or ``env:NAME:STORE``.
-        segments: their names, each with its rows that are current in the whole index, as packed bits.
-        options: arguments of `SealedIndex`.
+    ``key`` is a path or ``env:NAME:STORE`` on the worker. ``segments`` maps each segment to a bit mask of its rows that
+    are current in the whole index.
     """
 
     location: str
@@ -130,10 +125,7 @@ class IndexPart:
     options: Mapping[str, Any] = field(repr=False)
 
     def search(self, queries: Queries, *, top: int, where: Any = None) -> Any:
-        """Return the ``top`` rows of this part for each query, as a table with the columns `HITS`.
-
-        The first call loads the segments; this process keeps them for further calls.
-        """
+        """Return the ``top`` rows of this part for each query, as a table with the columns `HITS`."""
         index, tables = _held(self), [HITS.empty_table()]
         for name, q in zip(*queries, strict=True):
             best = index.read(index.find(q, top=top, where=where))  # other parts may have the fields of `where`
@@ -160,15 +152,10 @@ def _held(part: IndexPart) -> SealedIndex:
 def index_parts(
     location: str | os.PathLike[str], key: str | os.PathLike[str], count: int, options: dict[str, Any]
 ) -> tuple[list[IndexPart], TextEncoder | None]:
-    """Return at most ``count`` parts of about equal size of an index in its present state, and its opened encoder.
+    """Return at most ``count`` parts of about equal size of the current index, and its opened encoder.
 
-    Reads all ids and no vectors: of a row's versions in several parts only the newest is searched.
-
-    Args:
-        options: arguments of `SealedIndex`; ``encoder`` encodes the queries here.
-
-    Raises:
-        StoreError: there is no index.
+    Reads all ids and no vectors: of a row's versions in several parts only the newest is searched. ``options`` are
+    arguments of `SealedIndex`; its ``encoder`` encodes the queries here.
     """
     place = os.fspath(location).removeprefix("sealed:")
     place = place if "://" in place else os.path.abspath(expanded(place))
@@ -187,9 +174,8 @@ def queries_in(
 ) -> Queries:
     """Return the names and vectors of the queries in an Arrow table of vectors or texts.
 
-    Args:
-        columns: of vectors, or of texts for the encoder, and of the names. None takes ``embedding`` if there is one,
-            else ``text``, and numbers the rows from ``first_row``.
+    ``columns`` are those of the vectors or texts, and of the names. None takes ``embedding``, else ``text``, and
+    numbers the rows from ``first_row``.
     """
     column, id_column = columns
     column = column or ("embedding" if "embedding" in table.schema.names else "text")
@@ -209,7 +195,6 @@ def queries_in(
 
 
 def best_hits(found: Sequence[Any], top: int) -> Any:
-    """Return the ``top`` rows of each query in the tables of all parts, best first."""
     hits = pa.concat_tables(found)
     queries = hits["query"].combine_chunks().dictionary_encode().indices.to_numpy()
     order = np.lexsort((-hits["score"].to_numpy(), queries))

@@ -651,7 +651,7 @@ def _strings(values: Sequence[str], owner: str, param: str) -> Any:
         raise InvalidInputError(f"{owner}: `{param}` contains a value of 2 GiB or more.", param=param) from None
     except UnicodeEncodeError:  # the error contains the value
         raise InvalidInputError(
-            f"{owner}: `{param}` contains half of a surrogate pair, which is no character. Decode the text again, or "
+            f"{owner}: `{param}` contains a lone surrogate, which is not a character. Decode the text again, or "
             "encode it with errors='replace'.",
             param=param,
         ) from None

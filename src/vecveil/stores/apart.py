@@ -1,9 +1,9 @@
-"""Run a store in a subprocess, so that the database writes no memory of this process into its files.
+"""Run a store in a subprocess, so that the database cannot write memory of this process to its files.
 
-Chroma writes uninitialised memory into its index files, on writes and on reads. In a process with clean rows these
-bytes are sometimes texts and clean vectors. `StoreApart` therefore opens Chroma's folders in a subprocess that
-receives only the data to store: no key, no protector, and only the environment variables that a database needs.
-Messages are lines of JSON, not pickles: code from an untrusted Chroma folder stays in the subprocess.
+Chroma writes uninitialised memory to its index files, on writes and on reads. In a process with clean rows these bytes
+may be texts and clean vectors. The subprocess of `StoreApart` receives only the data to store: no key, no protector,
+and only the environment variables that a database needs. Messages are lines of JSON, not pickles: code from an
+untrusted Chroma folder stays in the subprocess.
 """
 
 from __future__ import annotations
@@ -87,7 +87,6 @@ class StoreApart(VectorStore):
             yield names
 
     def beside(self) -> Iterator[tuple[str, list[Any]]]:
-        """Yield name and rows of the other tables of the database, in parts."""
         number = next(self._numbers)
         while (part := self._request("beside", number)) is not None:
             yield part[0], part[1]
@@ -165,7 +164,7 @@ class StoreApart(VectorStore):
                 [sys.executable, "-P", "-c", _PROGRAM, package, str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                process_group=0,  # Ctrl-C goes to the parent alone, which decides
+                process_group=0,  # Ctrl-C goes only to the parent, which decides
                 env={name: value for name, value in os.environ.items() if _ENVIRONMENT.fullmatch(name)},
             )
             _send(self._process.stdin, self._opening)
@@ -223,7 +222,7 @@ class _Served:
 
     def answer(self, method: str, reading: int, arguments: dict[str, Any]) -> Any:
         if method in ("batches", "ids", "beside"):
-            # Continued if it is the last one: a new one may have to seek from the first row.
+            # Continue the last iterator if possible: a new one may have to seek from the first row.
             number, rows = self._open.pop(method, (0, iter(())))  # none is left if `next` raises
             if number != reading:
                 rows = _parts(self.store) if method == "beside" else getattr(self.store, method)(**arguments)
@@ -249,10 +248,10 @@ def _parts(store: VectorStore) -> Iterator[tuple[str, list[Any]]]:
 
 def serve(parent: int) -> None:
     """Answer the requests of the process ``parent`` until it closes the pipe or ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where the parent's process group is this one's too
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # if both processes share a process group
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print to stdout must not mix with answers
+    os.dup2(2, 1)  # output of libraries must not mix with answers
     opening = _receive(requests)
     served: _Served | None = None
     while opening is not None and (request := _receive(requests)) is not None:

@@ -1,8 +1,8 @@
 """Chroma: collections in a folder or on a server.
 
-Rows are read in the order of insertion, by their ids, which stay in memory. For cosines Chroma stores unit vectors and
-norms separately, so values read differ from values written in the last bits. Chroma's client reads a server's token
-from the environment variables ``CHROMA_CLIENT_AUTH_PROVIDER`` and ``CHROMA_CLIENT_AUTH_CREDENTIALS``.
+Rows are read in the order of insertion, by their ids, which stay in memory. Under cosine distance Chroma stores unit
+vectors and norms separately, so values read differ from values written in the last bits. Chroma's client takes a
+server's token from ``CHROMA_CLIENT_AUTH_PROVIDER`` and ``CHROMA_CLIENT_AUTH_CREDENTIALS``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ with optional_import("Chroma", "chromadb", "chroma"):
 
 Value = str | int | float | bool
 _DIMENSION = "vecveil:dimension"
-# Fields of the document and the URI of a row; Chroma reserves the prefix.
+# Fields for the document and the URI of a row; Chroma reserves the prefix.
 _TEXT, _URI = "chroma:document", "chroma:uri"
 _BESIDE = {_TEXT: "documents", _URI: "uris"}
 _COLUMNS = ("metadatas", *_BESIDE.values())
@@ -81,14 +81,13 @@ class ChromaStore(DatabaseStore):
 
     @property
     def normalises(self) -> bool:
-        """True for collections with cosine distance."""
         return self.info().metric == "cosine"
 
     def close(self) -> None:
         client, self._connected, self._opened = self._connected, None, None
         if client is None:
             return
-        # Chroma's close leaves the sockets of a remote client and its admin client open. No other client shares them.
+        # Chroma's close leaves the sockets of a remote client and its admin client open; no other client uses them.
         for part in (client, getattr(client, "_admin_client", None)) if self._remote else ():
             session = getattr(getattr(part, "_server", None), "_session", None)
             if session is not None:
@@ -160,7 +159,6 @@ class ChromaStore(DatabaseStore):
         )
 
     def _check_reuse(self, filter_fields: Sequence[str]) -> None:
-        """Raise if an existing collection embeds texts."""
         # Programs that add texts use the collection's function, which would write clean vectors.
         theirs = self._collection().configuration_json.get("embedding_function") or {}
         if theirs.get("name") != _NoTexts.name():
@@ -171,9 +169,9 @@ class ChromaStore(DatabaseStore):
             )
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
-        # By id: pages by position would leave out a row for each one that is deleted meanwhile.
+        # By id: pages by position would skip a row for each row deleted in between.
         start = check_cursor(after)
-        first = self._get(limit=size, offset=start)  # before the list: some ask for one row
+        first = self._get(limit=size, offset=start)  # before the list, since some callers request one row
         if not len(first):
             return
         yield replace(first, cursor=str(start := start + len(first)))
@@ -234,10 +232,7 @@ class ChromaStore(DatabaseStore):
         self._collection().delete(ids=ids)
 
     def beside(self) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
-        """Yield the rows in Chroma's queue of writes that were replaced or deleted since and that vecveil did not mark.
-
-        Chroma keeps them until it purges the queue.
-        """
+        """Yield unmarked rows in Chroma's write queue that were replaced or deleted, until Chroma purges it."""
         if self._remote:
             return
         topic = f"%/{self._collection().id}"
@@ -282,10 +277,7 @@ def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 @register_embedding_function  # Chroma warns at each write of a function that it does not know
 class _NoTexts(EmbeddingFunction[Documents]):
-    """Refuses texts: a program that adds them to a collection of protected vectors would add clean ones.
-
-    Programs without vecveil do not know the function, and are refused by Chroma.
-    """
+    """Refuses texts, which would become clean vectors; Chroma rejects programs that do not have this function."""
 
     def __init__(self) -> None:
         pass

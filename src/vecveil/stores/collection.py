@@ -1,4 +1,4 @@
-"""Write and search rows of protected vectors in any database, with or without their sealed originals."""
+"""Write and search protected vectors in any database, with or without their sealed originals."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ NOT_SEALED = (
     "Access patterns are not hidden: the database sees which rows a query fetches, how often, and which filter tokens "
     "are equal.",
     "The database can withhold rows, return deleted rows or older versions of a row (`generations` detects these two), "
-    "and exchange protected vectors so that other candidates come. None of this opens a blob, but a row written "
-    "anew gets another draw of the noise, and draws average out; keyed noise repeats the draw.",
+    "and swap protected vectors to change the candidates. None of this opens a blob, but a row written "
+    "again gets new noise, and several draws average out; keyed noise repeats the draw.",
     "Anyone with the key file can read everything.",
 )
 NOT_SEALED_AT_ALL = (
@@ -65,11 +65,11 @@ _BATCH = 1000
 _TEXT = "text"
 """Field of the readable text of a row without a sealed blob."""
 _TEXT_WORDS = 5  # a metadata value with as many words counts as a text, for the warning
-_INTERRUPTED = 3  # interrupted writes in a row that do not make `add` draw an unchanged row anew
+_INTERRUPTED = 3  # consecutive interrupted writes after which `add` still keeps the vector of an unchanged row
 
 
 class CollectionOptions(TypedDict, total=False):
-    """The arguments of `ProtectedCollection` that a saved pipeline of Haystack contains."""
+    """Arguments of `ProtectedCollection` that a saved Haystack pipeline contains."""
 
     name: str | None
     candidates: int | None
@@ -84,28 +84,28 @@ class ProtectedCollection:
     A search fetches ``candidates`` rows by the protected query, opens their blobs here and ranks them by the exact
     cosine. The database sees protected vectors, lengths of blobs, and which rows a query fetches.
 
-    Without a sealer there are no blobs: the database ranks the protected vectors, and contains metadata readable.
+    Without a sealer there are no blobs: the database ranks the protected vectors and stores metadata in plain text.
 
     Args:
-        database: store, or its location as for `vecveil scan`; made at the first `add` if it is not there.
+        database: store, or its location as for `vecveil scan`; the first `add` creates a missing one.
         protector: protector or its path, or a `ReleasePolicy` with a noise key or ledger. None opens the collection
             for `get`, `delete` and `reseal`, which need the key alone.
         sealer: sealer, or the path of its key store; None keeps no exact vectors.
-        name: name of the collection in the key store; by default the one under which the rows are sealed, for new
-            rows the database's location, if one is given. Two collections must not share a name.
+        name: name of the collection in the key store. By default the name that sealed the existing rows, or the
+            database's location if there are none. Two collections must not share a name.
         candidates: rows to fetch for a search; by default those that the protector was fitted for
             (``utility="sealed-search"``), or 200. More find more of the exact neighbours and cost more to open.
         query_noise: noise of a query in units of a document's; see `ReleasePolicy`. 0 sends queries through the map
             without noise: better candidates, but the database can read a query as well as erasure alone permits.
             Refused for a protector without a map.
-        encoder: embeds the texts; by default the protector's encoder. It must be the one of the fit. Queries go
-            through its method ``encode_query`` if it has one.
-        blobs: where the blobs live instead of the database, such as a dict or another trust zone's store.
+        encoder: embeds the texts; must be the encoder of the fit, which is the default. Queries go through its method
+            ``encode_query`` if it has one.
+        blobs: where to store the blobs instead of the database, such as a dict or another trust zone's store.
         filter_fields: metadata fields for the ``where`` of `search`. The database gets a token for each value: it sees
-            which rows have equal values, not the values. The key store notes these names.
-        generations: number of writes by id, kept by the caller outside of the database: `add` and `delete` raise it,
-            and an older blob of the id, or a deleted row, does not open. Use it from the first row on.
-        keep_text: without a sealer, also store each text readable, in the field ``text``.
+            which rows have equal values, not the values. The key store records these names.
+        generations: number of writes by id, kept by the caller outside of the database. `add` and `delete` raise it,
+            so that older blobs and deleted rows do not open. Use it from the first row on.
+        keep_text: without a sealer, also store each text in plain text, in the field ``text``.
     """
 
     def __init__(
@@ -145,7 +145,6 @@ class ProtectedCollection:
         query_noise: float = 1.0,
         filter_fields: Sequence[str] = (),
     ) -> None:
-        """Take over `CollectionOptions`."""
         self._name = name if name is None else str(name)
         self._query_noise = query_noise
         if self._policy is not None:
@@ -161,7 +160,7 @@ class ProtectedCollection:
 
     @property
     def name(self) -> str:
-        """Name of the collection in the key store; raises KeyFileError if that has no key of the rows."""
+        """Name of the collection in the key store; raises KeyFileError if the store has no key for the rows."""
         if self._name is None:
             found, blob = self._place, b""
             if self._sealer is not None and isinstance(self._sealer.keys, KeyStore):
@@ -188,7 +187,7 @@ class ProtectedCollection:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee against whoever has the database, its log of queries and its backups; ``print`` it."""
+        """The guarantee against anyone with the database, its query log and its backups; ``print`` it."""
         rows = self.policy.protector.guarantee
         if self._sealer is None:
             return replace(rows, not_promised=(*NOT_SEALED_AT_ALL, *rows.not_promised))
@@ -208,15 +207,14 @@ class ProtectedCollection:
     ) -> None:
         """Protect, seal and write rows, replacing equal ids.
 
-        A row whose stored text and vector are the same keeps its protected vector: a second draw of noise would help
-        an attacker who averages. Its blob and metadata are written anew. A sealer without a key store, and a
-        collection without a sealer, always draw.
+        An unchanged row keeps its protected vector, since an attacker can average several draws of noise. Its blob and
+        metadata are written again. Without a sealer and its key store, every `add` draws new noise.
 
         Args:
             texts: None with ``vectors`` alone.
             ids: ids as text.
-            metadata: sealed with the text. A filter field contains a text, a number, true or false, or is left out.
-            vectors: exact vectors of ``texts`` (N, n), if they are at hand.
+            metadata: sealed with the text. A filter field is a text, number or boolean, or absent.
+            vectors: exact vectors of ``texts`` (N, n), if available.
         """
         ids = self._stored(ids)
         if texts is None and vectors is None:
@@ -226,7 +224,7 @@ class ProtectedCollection:
         rows: Sequence[str | None] = [None] * len(ids) if given is None else given
         check_same_length(f"{_OWNER}.add", texts=rows, ids=ids, metadata=ids if metadata is None else metadata)
         if not all(without_surrogates(name) == name for name in ids):
-            said = "`ids` contains half of a surrogate pair, which is no character. Decode the text again."
+            said = "`ids` contains a lone surrogate, which is not a character. Decode the text again."
             raise InvalidInputError(said, code="E-INPUT-IDS", param="ids")
         if len(set(canonical_ids(ids, len(ids), owner=f"{_OWNER}.add"))) != len(ids):
             raise InvalidInputError(
@@ -248,7 +246,7 @@ class ProtectedCollection:
     def _readable(
         self, texts: Sequence[str | None], metadata: Sequence[Mapping[str, Any] | None] | None
     ) -> tuple[Mapping[str, Any], ...]:
-        """Return the fields of rows without blobs: metadata, the text where it is kept, mark and filter values."""
+        """Return the fields of rows without blobs: metadata, text if kept, mark and filter values."""
         fields: list[Mapping[str, Any]] = []
         wrong = InvalidInputError(
             "`metadata` is an object with string keys for each row, in Unicode and not nested too deep.",
@@ -275,7 +273,7 @@ class ProtectedCollection:
                 self._warned = True
                 warn_plaintext(
                     "the rows of a ProtectedCollection without a sealer",
-                    "Pass a sealer, or keep the texts where the clean vectors may be.",
+                    "Pass a sealer, or store the texts where clean vectors are allowed.",
                     stacklevel=5,
                 )
         return tuple(fields)
@@ -285,7 +283,7 @@ class ProtectedCollection:
         return protector_mark(self.policy.protector)
 
     def _make(self) -> None:
-        """Create the collection; also of an existing table, which may lack a column to filter by."""
+        """Create the collection, or add missing filter columns to an existing table."""
         if not self._made:
             filters = token_fields(self.filter_fields, owner=_OWNER)
             dimension = self.policy.protector.released_dimension
@@ -325,8 +323,8 @@ class ProtectedCollection:
             # Before the rows: an interrupted add leaves rows that do not open, rather than a replay that does.
             self._generations.update(zip(ids, numbers, strict=True))
         if self._blobs is not None:
-            # Before the rows: a search never meets a row without its blob. But never with the vector of an older
-            # text, which an interrupted add would leave there and the next one take for this text's.
+            # Before the rows: a search never finds a row without its blob. But never with the vector of an older
+            # text, which an interrupted add would leave there and the next one take for the vector of this text.
             changed = [ids[i] for i in drawn if ids[i] in self._blobs]
             if changed:
                 self.database.delete(changed)
@@ -339,7 +337,7 @@ class ProtectedCollection:
         if forms and self.database.exists():
             others = set(self.database.read(sorted(forms), missing="skip").ids) - set(ids)
             if others:
-                said = f"{len(others)} UUIDs of `ids` are spelt otherwise in the collection. Pass them as there."
+                said = f"{len(others)} UUIDs of `ids` have a different spelling in the collection. Use the stored one."
                 raise InvalidInputError(said, code="E-INPUT-IDS", param="ids")
 
     def _unchanged(
@@ -358,7 +356,7 @@ class ProtectedCollection:
         place, stored = ({name: at for at, name in enumerate(names)} for names in (ids, part.ids))
         X = None if vectors is None else np.asarray(vectors)
         closed, kept, exact = list(part.ids), [], []
-        # An interrupted `add` or `delete` raised the numbers of rows that it did not write.
+        # An interrupted `add` or `delete` raised the generations of rows that it did not write.
         for back in range(1 if self._generations is None else 1 + _INTERRUPTED):
             opened = self._unsealed(part.rows([stored[name] for name in closed]), "skip", back)
             closed = opened.skipped
@@ -374,7 +372,7 @@ class ProtectedCollection:
         return kept, part.vectors[[stored[ids[i]] for i in kept]], np.array(exact)
 
     def _released(self, exact: Embeddings | None, texts: Sequence[str], ids: Sequence[str]) -> Embeddings:
-        # Rewriting belongs to the candidates alone: the blob contains the vector of the original text.
+        # Only candidates are rewritten: the blob contains the vector of the original text.
         rewritten = exact is None or self.policy.rewrites_texts
         source = self._exact(self._embedder.seen(texts)) if rewritten else exact
         return np.asarray(self._embedder.released(source, texts, ids), np.float32)
@@ -390,13 +388,13 @@ class ProtectedCollection:
     ) -> Ranking:
         """Return the ``top`` candidates by the exact cosine of ``query``, a text or its clean vector (n,).
 
-        Without a sealer these are the database's nearest rows. Their scores are cosines of protected vectors in a
-        collection that `add` made, else minus the database's distances; their vectors are left out.
+        Without a sealer these are the database's nearest rows, without vectors. Their scores are cosines of protected
+        vectors if `add` created the collection, else the database's distances, negated.
 
         Args:
             candidates: rows to fetch and open; None takes the collection's number, or ``top`` if that is more.
-            where: value, or list of values, by filter field, and ``$and`` of several. The database proposes rows with
-                their tokens; rows whose sealed metadata do not match are left out.
+            where: value, or list of values, by filter field, combined by ``$and``. The database selects rows by tokens;
+                rows whose sealed metadata do not match are left out.
 
         Raises:
             SealingError: a candidate's blob is missing or does not open; ``on_invalid="skip"`` reports its id.
@@ -409,7 +407,7 @@ class ProtectedCollection:
         if self._sealer is None:
             k = top
             self._check_rows(adding=False)
-        else:  # a search makes no key: its name may be mistyped
+        else:  # a search creates no key: the name may be mistyped
             self._sealer.keys.check_protector(self.name, self.policy.protector.fingerprint, adding=False)
         values = self._values(where, owner)
         if isinstance(query, str):
@@ -453,9 +451,9 @@ class ProtectedCollection:
         """Return the exact vectors, texts and metadata of rows.
 
         Args:
-            ids: None takes all rows, as `ids` does.
-            where: leave out rows whose sealed metadata do not match; as for `search`.
-            missing: ``skip`` leaves out ids that have no row.
+            ids: None takes all rows.
+            where: as for `search`.
+            missing: ``skip`` leaves out ids without a row.
 
         Raises:
             StoreError: an id has no row.
@@ -472,7 +470,7 @@ class ProtectedCollection:
         return rows.rows(_matching(rows, values)) if values else rows
 
     def _check_fields(self, values: Mapping[str, Any]) -> None:
-        """Raise if no row has a token of one of the fields ``values``: called where no row matches."""
+        """Raise if no row has a token of one of the fields ``values``."""
         rows = 0
         if set(values) <= self._met_fields or not self.database.exists():
             return
@@ -486,11 +484,10 @@ class ProtectedCollection:
         except StoreError:  # a store of LangChain lists no rows
             return
         if rows:
-            fix = " Rows from before it was a filter field get its token by `reseal`." if self._sealer else ""
+            fix = " `reseal` adds the token to rows that are older than the filter field." if self._sealer else ""
             check_fields(values, [self._met_fields], fix)
 
     def _found(self, matches: Sequence[Match], values: Mapping[str, Mapping[bytes, Any]]) -> Ranking:
-        """Return the matches of a collection without a sealer."""
         self._metric = self._metric or self.database.info().metric or "unknown"
         distances = np.array([match.distance for match in matches], np.float32)
         texts, metadata = _texts_and_metadata([match.fields for match in matches])
@@ -514,9 +511,9 @@ class ProtectedCollection:
         Reads the whole collection, unless ``where`` matches fewer than 1,000 rows.
 
         Raises:
-            SealingError: the blob of a row to compare is missing or does not open.
+            SealingError: a blob whose metadata must be compared is missing or does not open.
         """
-        # Callers delete by these ids: a database that copies a token must not choose which rows go.
+        # Callers delete by these ids: a database that copies a token must not choose the rows to delete.
         return self.get(where=where).ids if where else self._proposed({})
 
     def count(self) -> int:
@@ -524,7 +521,6 @@ class ProtectedCollection:
         return self.database.count() if self.database.exists() else 0
 
     def _proposed(self, values: Mapping[str, Mapping[bytes, Any]]) -> list[str]:
-        """Return the ids of the rows that the database says have the tokens of ``values``."""
         if not self.database.exists():
             return []
         if tokens := self._tokens(values):
@@ -550,18 +546,14 @@ class ProtectedCollection:
             self._blobs.pop(name, None)  # type: ignore[union-attr]
 
     def reseal(self, *, batch: int = _BATCH, show_progress: bool | None = None) -> int:
-        """Seal every row again under a new data key and delete the older keys; return the number of rows resealed.
+        """Seal every row under a new data key, delete the older keys, and return the number of resealed rows.
 
-        Readers keep working. Stop writers first: a row that is written meanwhile may get its old content back. After
-        an interruption call it again. Protected vectors and the content of the blobs stay as they are.
-
-        Args:
-            batch: rows per read and write.
-            show_progress: None shows a bar on a terminal.
+        Readers keep working. Stop writers first: a row written meanwhile may revert to its old content. After an
+        interruption, call it again. Protected vectors and the content of the blobs do not change.
 
         Raises:
             SealingError: some blobs do not open. All others are resealed, and the older keys stay.
-            StoreError: rows were written under an older key meanwhile. The older keys stay.
+            StoreError: another program wrote rows under an older key. The older keys stay.
         """
         keys = self._key_store("reseal")
         noted = keys.read(self.name)
@@ -580,21 +572,15 @@ class ProtectedCollection:
         batch: int = _BATCH,
         show_progress: bool | None = None,
     ) -> int:
-        """Draw every protected vector anew with ``protector``, from the sealed originals; return the number of rows.
+        """Draw new protected vectors with ``protector`` from the sealed originals; return the number of rows.
 
-        The rows are sealed under a new data key at the same time, which distinguishes them from the rows still to do:
-        after an interruption call it again. Until it ends, other readers and writers get an error. The database may
-        keep the older vectors, which stay as readable as they were, and two draws of one vector give away more than
-        one.
-
-        Args:
-            protector: fitted for the same encoder and released dimension.
-            batch: rows per read and write.
-            show_progress: None shows a bar on a terminal.
+        The rows get a new data key at the same time, which marks them as done: after an interruption, call it again.
+        Other readers and writers get an error until it ends. The database may keep the older vectors, which stay as
+        readable as they were, and two draws of one vector reveal more than one.
 
         Raises:
-            IncompatibleError: the protector is of a different encoder or dimension.
-            SealingError, StoreError: as of `reseal`.
+            IncompatibleError: the protector is of a different encoder or released dimension.
+            SealingError, StoreError: as for `reseal`.
         """
         keys, policy = self._key_store("reprotect"), _query_policy(open_policy(protector), self._query_noise)
         stored, released = self.database.info().dimension, policy.protector.released_dimension
@@ -605,9 +591,7 @@ class ProtectedCollection:
         encoders = {each.protector.encoder_info.fingerprint for each in (policy, self._policy or policy)}
         encoders.add(keys.read(self.name).encoder)
         if len(encoders - {None, ""}) > 1:
-            said = (
-                "The protector was fitted for a different encoder than the sealed vectors are of. Fit one for theirs."
-            )
+            said = "The protector and the sealed vectors have different encoders. Fit a protector for theirs."
             raise IncompatibleError(said, code="E-INCOMPATIBLE-ENCODER", param="protector")
         fingerprint = policy.protector.fingerprint
         rotates = keys.read(self.name).protector != fingerprint
@@ -624,17 +608,17 @@ class ProtectedCollection:
         if self.name and self._moved:
             raise KeyFileError(
                 f"The rows are sealed as {self.name!r}: the store was moved or copied. If it was moved, pass that name "
-                f"(--seal-name). Of a copy, {doing} would lock the original, whose older keys it deletes.",
+                f"(--seal-name). For a copy, {doing} would lock the original by deleting its older keys.",
                 code="E-SEAL-MOVED",
                 param="name",
             )
         return self.sealer.keys
 
     def _stale(self, doing: str, rotates: bool, batch: int) -> list[str]:
-        """Return the ids of the rows that are not under the current key, or of all if a new one follows.
+        """Return the ids of the rows that are not under the current key, or of all rows if a new key follows.
 
-        Called before the rotation: not every store can list its rows. And before the rows are written: in some
-        databases these move to the end and would be read again.
+        Call this before the rotation, because some stores cannot list their rows, and before any write, because some
+        databases move written rows to the end and would return them again.
         """
         if not self.database.count():  # retiring the older keys would erase the rows of the right store
             said = "The collection has no rows. If it is gone, delete its keys with `vecveil key erase`."
@@ -643,7 +627,7 @@ class ProtectedCollection:
         return list(dict.fromkeys(self._under_older_keys(target, batch)))
 
     def _renewed(self, doing: str, stale: list[str], batch: int, show_progress: bool | None) -> int:
-        """Write these rows under the current key, delete the other keys, and return their number."""
+        """Write these rows under the current key, delete the other keys, and return the number of rows."""
         keys = self._key_store(doing)
         target = keys.read(self.name).current.key_id
         closed: list[str] = []
@@ -698,7 +682,7 @@ class ProtectedCollection:
         redrawn = [at for at, i in enumerate(order) if key_id_of(blobs[i]) in foreign]
         if self.filter_fields or redrawn:
             opened = self._unsealed(part.rows(order), "raise")
-            # Rows from before a field was one to filter by may contain lists there, which get no token.
+            # Rows older than a filter field may contain lists in it, which get no token.
             rows_of = opened.metadata
             metadata = [{k: v for k, v in (row or {}).items() if not isinstance(v, list | dict)} for row in rows_of]
         if redrawn:
@@ -706,7 +690,7 @@ class ProtectedCollection:
             names = [rows.ids[at] for at in redrawn]
             vectors[redrawn] = self._redrawn(opened.vectors[redrawn], texts, names)
         fields = self._fields(rows.fields, list(sealed.values()), metadata)
-        # Before the blobs, which tell that a row is done; the older tokens match as long as the older key is there.
+        # Before the blobs, which mark a row as done; the older tokens match as long as the older key exists.
         if sealed and (self._blobs is None or metadata is not None):
             self.database.write(Batch(rows.ids, vectors, fields))
         if self._blobs is not None:
@@ -724,13 +708,13 @@ class ProtectedCollection:
 
     @property
     def filter_fields(self) -> tuple[str, ...]:
-        """Fields of ``where``: those given here and those that the key store notes."""
+        """Fields of ``where``: those given here and those that the key store records."""
         noted = self._noted()
         return tuple(dict.fromkeys([*(noted.filter_fields if noted else ()), *self._filter_fields]))
 
     @property
     def rewrites_texts(self) -> bool:
-        """True if a query is a text, since the protector rewrites texts."""
+        """True if the protector rewrites texts, so that a query must be a text."""
         return self._policy is not None and self._policy.rewrites_texts
 
     def _noted(self) -> CollectionKeys | None:
@@ -761,7 +745,6 @@ class ProtectedCollection:
         return values
 
     def _tokens(self, values: Mapping[str, Mapping[bytes, Any]]) -> dict[str, list[str]]:
-        """Return the tokens of `_values` by field of the database."""
         forms: list[Callable[[str, Any], str]] = [lambda field, value: _readable_token(value)]
         if self._sealer is not None:  # during rotation some rows have tokens under the older key
             forms = [key.token for key in self.sealer.keys.read(self.name).keys] if values else []
@@ -773,7 +756,7 @@ class ProtectedCollection:
     def _fields(
         self, rows: Sequence[Mapping[str, Any]], blobs: Sequence[bytes], metadata: Any
     ) -> tuple[Mapping[str, Any], ...]:
-        """Return the fields of rows with their blobs, unless these live elsewhere, and the tokens of ``metadata``."""
+        """Return the stored fields of rows: blobs, unless they are separate, and the tokens of ``metadata``."""
         tokens = filter_tokens(self.sealer.keys.read(self.name), self.filter_fields, blobs, metadata)
         if self._blobs is not None and self._policy is not None:
             tokens = [{**beside, PROTECTOR_FIELD: self._mark} for beside in tokens]
@@ -821,7 +804,7 @@ class ProtectedCollection:
         blob, noted = decoded(held), self._noted()
         known = {key.key_id for key in noted.keys} if noted else set()
         if blob[:1] == VERSION and key_id_of(blob) not in known:
-            # It would draw noise anew for every text that is stored already.
+            # It would draw new noise for every stored text.
             filled = self.sealer.keys.collection_of([key_id_of(blob)])
             fix = (
                 f"It has one for {filled!r}: pass that name."
@@ -842,7 +825,7 @@ class ProtectedCollection:
     def _blobs_of(
         self, ids: Sequence[str], fields: Sequence[Mapping[str, Any]]
     ) -> tuple[list[bytes], list[int] | None]:
-        """Return blobs and generations of rows; a row of an id that the caller never wrote has no blob that opens."""
+        """Return blobs and generations of rows; an id that the caller never wrote gets a blob that does not open."""
         if self._blobs is not None:
             blobs = [self._blobs.get(name, b"") for name in ids]
         else:
@@ -869,7 +852,6 @@ def sealed_name(
 
 
 def _placed(rows: int, kept: list[int], X: Embeddings, drawn: list[int], draw: Callable[[], Embeddings]) -> Embeddings:
-    """Return the rows ``X`` at ``kept`` and the rows ``draw`` at ``drawn``, in one array."""
     new = draw() if drawn else X
     placed = np.empty((rows, new.shape[1]), np.float32)
     if kept:
@@ -895,7 +877,6 @@ def _is_text(value: Any, text: str | None) -> bool:
 
 
 def _texts_and_metadata(fields: Sequence[Mapping[str, Any]]) -> tuple[list[str | None], list[dict[str, Any] | None]]:
-    """Return the readable texts and metadata of rows without blobs."""
     if any(SEALED_FIELD in row for row in fields):
         raise _sealed_rows()
     texts = [row.get(_TEXT) for row in fields]
@@ -904,7 +885,7 @@ def _texts_and_metadata(fields: Sequence[Mapping[str, Any]]) -> tuple[list[str |
 
 
 def _query_policy(policy: ReleasePolicy, query_noise: float) -> ReleasePolicy:
-    """Return ``policy`` with the queries that ``query_noise`` chooses; 1 leaves the policy's own."""
+    """Return ``policy`` with the queries that ``query_noise`` chooses; 1 leaves the policy unchanged."""
     if query_noise != 1:
         policy = replace(policy, query_noise=query_noise)
     if policy.gives_clean_queries:
@@ -917,7 +898,7 @@ def _query_policy(policy: ReleasePolicy, query_noise: float) -> ReleasePolicy:
 
 
 def _equalities(where: Mapping[str, Any], owner: str) -> Iterator[tuple[str, list[Any]]]:
-    """Yield each field of ``where`` with the values of which it must have one, as in `SealedIndex.search`."""
+    """Yield each field of ``where`` with its accepted values, as in `SealedIndex.search`."""
     if not isinstance(where, Mapping):
         raise wrong_type(owner, "where", "a mapping of filter fields to values", where)
     for field, condition in where.items():
@@ -938,8 +919,8 @@ def _equalities(where: Mapping[str, Any], owner: str) -> Iterator[tuple[str, lis
 
 
 def _matching(rows: Unsealed, values: Mapping[str, Mapping[bytes, Any]]) -> list[int]:
-    """Return the positions of the rows whose metadata hold one of ``values`` in each field."""
-    # Sealed before the field was one to filter by, a row may contain any value there.
+    """Return the positions of the rows whose metadata have an accepted value in each field."""
+    # A row that is older than the filter field may contain any value in it.
     return [
         i
         for i, row in enumerate(rows.metadata)
@@ -952,7 +933,7 @@ def _matching(rows: Unsealed, values: Mapping[str, Mapping[bytes, Any]]) -> list
 
 
 def _no_key(text: str) -> KeyFileError:
-    return KeyFileError(f"{text} Rows whose key was erased open no more.", code="E-SEAL-COLLECTION", param="sealer")
+    return KeyFileError(f"{text} Rows whose key was erased no longer open.", code="E-SEAL-COLLECTION", param="sealer")
 
 
 def _sealed_rows() -> StoreError:

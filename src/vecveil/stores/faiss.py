@@ -1,7 +1,7 @@
 """FAISS: index files, and folders that LangChain saved, as a source of scan and migrate.
 
-LangChain keeps the text and metadata of each row in a pickle next to the index: ``index.faiss`` and ``index.pkl``. The
-pickle is read as data: its objects become plain values, and no class or function that it names is imported or called.
+LangChain pickles texts and metadata next to the index (``index.faiss`` and ``index.pkl``). The pickle is read as data:
+its objects become plain values, and no class or function in it is imported or called.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LARGEST_ROW = 100_000  # values in the metadata of a row; references in a pickl
 
 
 class FaissStore(DatabaseStore):
-    """One index file, or a folder with one; it is only read.
+    """One index file, or a folder with one, read-only.
 
     Ids come from LangChain's pickle, else from an ``IndexIDMap``, else from row numbers. Fields are LangChain's
     metadata, and the text as ``NAME.pkl:page_content``.
@@ -84,7 +84,7 @@ class FaissStore(DatabaseStore):
 
     def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
         raise StoreError(
-            "A FAISS index is not searched. Copy it with `vecveil migrate`.", code="E-STORE-SOURCE", param="location"
+            "A FAISS index cannot be searched. Copy it with `vecveil migrate`.", code="E-STORE-SOURCE", param="location"
         )
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
@@ -119,7 +119,6 @@ class FaissStore(DatabaseStore):
         return self._index
 
     def _documents(self, path: Path, rows: int) -> tuple[list[str], list[Mapping[str, Any]]]:
-        """Return ids and fields of the rows from LangChain's pickle."""
         try:
             docstore, names = _Plain.load(path.read_bytes())
             documents = docstore.state["_dict"]
@@ -134,8 +133,8 @@ class FaissStore(DatabaseStore):
                 fields.append({**metadata, f"{path.name}:{_TEXT}": about[_TEXT]})
         except Exception:  # a damaged or hostile pickle raises anything
             raise StoreError(
-                f"{path.name!r} is not a pickle as LangChain's FAISS writes it, of plain values alone. Classes that it "
-                "names are not run. Move it away to read the vectors alone.",
+                f"{path.name!r} is not a pickle of plain values as LangChain's FAISS writes it. vecveil runs no class "
+                "from a pickle. Move the file away to read the vectors alone.",
                 code="E-STORE-PICKLE",
                 param="location",
             ) from None
@@ -154,7 +153,7 @@ class FaissStore(DatabaseStore):
 
 
 class _Plain:
-    """Stands for an object of LangChain in a pickle: contains its state and does nothing."""
+    """Inert stand-in for an object in LangChain's pickle: holds its state only."""
 
     state: Any = None
 
@@ -181,7 +180,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _copied(value: Any, room: list[int]) -> Any:
-    """Return a copy of a value of metadata; raise for objects, and for more values than a row may have."""
+    """Return a copy of a metadata value; raise for objects, and for more values than a row may have."""
     room[0] -= 1
     if room[0] < 0:
         raise ValueError("too many values")

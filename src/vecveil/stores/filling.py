@@ -27,9 +27,9 @@ from vecveil.texts.tables.reading import Chunk, TableReader
 
 _COMPARED = 1000  # rows that are read back
 REMAINS = (
-    "Backups, snapshots and versions of the storage from before open for whoever has the key file: `vecveil reseal` "
-    "gives the index a new key and deletes the old one. They then open only with a backup of the key file from before.",
-    "Freed blocks of the disk: nothing here reaches them.",
+    "Anyone with the key file can open earlier backups, snapshots and versions of the storage. `vecveil reseal` gives "
+    "the index a new key and deletes the old one; these copies then open only with an earlier backup of the key file.",
+    "Freed disk blocks: nothing here reaches them.",
 )
 
 
@@ -39,7 +39,7 @@ class Filling:
 
     Attributes:
         rows: rows of the source that the index contains.
-        written: rows that this run wrote; the others were there already.
+        written: rows that this run wrote; the others were already there.
         skipped: bad rows that were left out.
         compared: rows whose vector, text and metadata were read back and compared.
     """
@@ -50,7 +50,6 @@ class Filling:
     compared: int
 
     def to_record(self) -> dict[str, int]:
-        """Return the counts as JSON values."""
         return asdict(self)
 
 
@@ -64,12 +63,11 @@ def fill(
     on_checked: Callable[[SourceCheck], None] | None = None,
     show_progress: bool | None = None,
 ) -> Filling:
-    """Copy the rows of ``source`` with exact vectors, texts and all fields to ``index``, and verify the copy.
+    """Copy the rows of ``source`` to ``index`` with exact vectors, texts and all fields but ``drop``; verify the copy.
 
-    A repeated call leaves the rows that the index has already, with equal content, and writes the others.
+    A repeated call skips rows that the index already contains with equal content.
 
     Args:
-        drop: fields to leave out.
         skip_bad: leave out rows without a finite vector of the right dimension; otherwise they stop the copy.
         on_checked: called with the check of the source before anything is written.
 
@@ -89,7 +87,7 @@ def fill(
             good, bad = usable_rows(part, dimension)
             if bad.total and not skip_bad:
                 raise StoreError(
-                    f"The source got bad rows meanwhile ({bad}): {bad.named}. Correct them, or omit them with "
+                    f"The source got bad rows during the copy ({bad}): {bad.named}. Correct them, or omit them with "
                     "--skip-bad.",
                     param="source",
                 )
@@ -112,18 +110,18 @@ def fill_from_table(
 ) -> Filling:
     """Copy the rows of a table to ``index``, and verify the copy; see `fill`.
 
-    The vectors of the table are taken; the encoder of the index encodes the texts of a table without vectors. All other
-    columns become metadata, without nulls. A column of a CSV file becomes numbers if each of its values prints as it
-    is written, and equal numbers are written alike: 250.00, 007, 1e3, or 1.0 beside 1 keep the whole column as texts.
+    The encoder of the index encodes the texts of a table without vectors. All other columns become metadata, without
+    nulls. A CSV column becomes numbers only if every value prints as it is written and equal numbers are spelt alike:
+    250.00, 007, 1e3, or 1.0 beside 1 keep the whole column as texts.
 
     Args:
-        id_column: column of the ids; None takes ``id``, or the numbers of the rows, from 0.
+        id_column: column of the ids; None takes ``id``, or the row numbers from 0.
         drop: columns to leave out.
 
     Raises:
         DataFileError: the table is damaged, lacks a column, repeats an id, has NaN or infinity in a field of JSON
             lines, or is protected already.
-        InvalidInputError: it has no vectors, and the index no encoder.
+        InvalidInputError: neither the table has vectors nor the index an encoder.
     """
     if reader.metadata.get("protected") or SEALED_FIELD in reader.types:
         raise DataFileError(
@@ -163,7 +161,7 @@ def fill_from_table(
         ids.update(dict.fromkeys(_ids(chunk, id_column, reader.name)))
         for name in sorted(numbers):
             parsed = {value: printed_number(value) for value in chunk.columns[name] if value}
-            # Of two texts of one number that both print back, one ends in .0.
+            # If two spellings of a number both print as written, one ends in .0.
             whole[name].update(type(number) for number in parsed.values() if number is not None and number % 1 == 0)
             if None in parsed.values() or len(whole[name]) == 2:
                 numbers.remove(name)
@@ -220,12 +218,10 @@ def _check_dimension(index: SealedIndex, dimension: int | None) -> None:
 def _copy(
     batches: Iterable[tuple[Batch, int]], ids: Iterable[str], index: SealedIndex, total: int, show: bool | None
 ) -> Filling:
-    """Write the rows of ``batches`` that the index does not contain already, and verify it.
+    """Write the rows of ``batches`` that the index does not already contain, and verify it.
 
-    Args:
-        batches: rows whose fields are ``text`` and ``metadata``, with the number of rows that were left out. Vectors of
-            dimension 0 stand for texts that the index encodes.
-        ids: all ids of the source.
+    Their fields are ``text`` and ``metadata``; with each batch comes the number of rows left out. Vectors of
+    dimension 0 stand for texts that the index encodes. ``ids`` are all ids of the source.
     """
     there = set(index.ids()) if index.exists() else set()
     if foreign := there.difference(ids):
@@ -255,7 +251,7 @@ def _copy(
                     metadata=[rows.fields[i]["metadata"] for i in new],
                 )
                 written += len(new)
-    index.refresh(afresh=True)  # what the storage contains is compared, not local copies
+    index.refresh(afresh=True)  # compare with the storage, not with local copies
     stored = set(index.ids())
     if stored != copied or index.count() != len(copied):
         raise StoreError(
@@ -295,7 +291,7 @@ def _equal(stored: Unsealed, rows: Batch | Sample, precision: str) -> list[int]:
 
 
 def reconcile(index: SealedIndex, ids: Iterable[str]) -> Reconciliation:
-    """Return the rows of ``index`` that have no source among ``ids``, and the sources that have no row."""
+    """Return the rows of ``index`` without a source among ``ids``, and the sources without a row."""
     sources = dict.fromkeys(ids)
     rows = dict.fromkeys(index.ids())
     return Reconciliation(
@@ -306,13 +302,10 @@ def reconcile(index: SealedIndex, ids: Iterable[str]) -> Reconciliation:
 
 
 def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[str], *, name: str) -> Erasure:
-    """Delete the rows of ``ids``, rewrite every segment that held them, and write a receipt.
+    """Delete the rows of ``ids``, rewrite every segment that contained them, and write a receipt.
 
-    A killed run continues with the same call.
-
-    Args:
-        receipt: file of the `Erasure`, written before the first deletion and after the last check.
-        name: public name of the index, for the receipt.
+    After an interruption, the same call continues. ``receipt`` is written before the first deletion and after the last
+    check, with the public ``name`` of the index.
 
     Raises:
         StoreError: the storage does not answer, or the receipt is of a different list or index.
@@ -336,7 +329,7 @@ def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[st
         finished=now(),
         compacted="Every segment that held a version of the rows was rewritten, and deleted.",
         unverified=(
-            (f"{done.earlier['rows']:,} rows were deleted by an earlier run, as the receipt said.",)
+            (f"{done.earlier['rows']:,} rows were deleted by an earlier run, according to the receipt.",)
             if done.earlier.get("rows")
             else ()
         ),

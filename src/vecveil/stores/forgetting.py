@@ -1,4 +1,4 @@
-"""Compare a store with the ids of its sources, and delete the rows of ids everywhere, with a receipt."""
+"""Compare a store with the ids of its sources, and delete all traces of given ids, with a receipt."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from vecveil.version import __version__
 
 _OWNER = "forget"
 _SEARCHED = 1000  # deleted rows whose bytes the files are searched for
-_WINDOW = 4  # consecutive values of a vector: 16 bytes, which no other row has by chance
+_WINDOW = 4  # consecutive values of a vector: 16 bytes, which identify a row
 _LEAST, _MOST = 24, 64  # bytes of a blob to look for
 _BLOCK = 1 << 25
 _UUID_FORMS = ("{}", "urn:uuid:{}", "{{{}}}")
@@ -47,10 +47,10 @@ SEALED_BACKUPS = (
 )
 TOMBSTONES = (
     "The ledger keeps how often the ids were released, under salted hashes: earlier releases may still be held by "
-    "somebody, so an id that comes back continues its count."
+    "somebody, so an id that returns continues its count."
 )
 GENERATIONS = (
-    "`generations` keeps a raised number under each id: no earlier blob of it opens, also if the id is added again. "
+    "`generations` keeps a raised number under each id: no earlier blob of the id opens, even if it is added again. "
     "Remove these entries only if their ids are never used again."
 )
 
@@ -67,20 +67,20 @@ class Reconciliation:
 
 
 class Erasure(Record, frozen=True, kw_only=True, tag_field="schema", tag="vecveil.erasure/1"):
-    """The receipt of `forget`: counts and sentences, no id. The counts are what the last run found itself.
+    """The receipt of `forget`: counts and sentences, no id. The last run measured the counts itself.
 
     Attributes:
         ids: number of distinct ids in the list.
-        ids_sha256: hash of the sorted list; whoever guesses the whole list can test the guess.
-        rows, blobs, cached: what was deleted in the store, the separate blobs and the embedding cache.
-        earlier: the same counts of earlier runs, as their receipt says; nothing verifies them.
-        unmatched: rows without a known text, whose embeddings the cache may still hold.
-        absent: ids that had no row, or whose row an earlier run deleted.
+        ids_sha256: hash of the sorted list; anyone who guesses the whole list can test the guess.
+        rows, blobs, cached: deletions in the store, the separate blobs and the embedding cache.
+        earlier: the same counts of earlier runs, unverified, from their receipt.
+        unmatched: rows without a known text, whose embeddings may remain in the cache.
+        absent: ids without a row, or whose row an earlier run deleted.
         released: ids that the ledger still counts, under salted hashes.
         compacted: what the database did to overwrite deleted bytes; None if it offers nothing.
-        searched: deleted rows whose bytes the files were searched for; None if there are no local files.
+        searched: deleted rows whose bytes the files were searched for; None without local files.
         traces: number of files that contain such bytes.
-        verified: what was read again, and found without the ids.
+        verified: what was read again and contained none of the ids.
         unverified: what could not be verified.
         remains: copies that nothing here reaches.
         finished: ISO time; None in an interrupted run, which the same command continues.
@@ -120,7 +120,7 @@ def reconcile(
     batch: int = 1000,
     show_progress: bool | None = None,
 ) -> Reconciliation:
-    """Return the rows of ``store``, and the ``blobs`` apart from it, without a source in ``ids``, and the reverse.
+    """Return the rows and separate ``blobs`` of ``store`` without a source in ``ids``, and the sources without a row.
 
     Spellings of one UUID are one id, as databases normalise them.
     """
@@ -138,7 +138,7 @@ def reconcile(
 
 
 class ForgetOptions(TypedDict, total=False):
-    """The options of `forget`, which describes them."""
+    """Options of `forget`, which documents them."""
 
     sealer: Sealer | None
     collection: str | None
@@ -162,26 +162,26 @@ def forget(
 ) -> Erasure:
     """Delete the rows of ``ids`` in the store, its separate blobs and the embedding cache, and write a receipt.
 
-    The store is read twice as a whole: databases may spell an id otherwise, and the second time shows that the ids are
-    gone. A killed run continues with the same call; nothing is ever deleted that is not in ``ids``.
+    The whole store is read twice: first because a database may spell an id differently, then to verify the deletion.
+    After an interruption, the same call continues. No other id is ever deleted.
 
     Args:
         receipt: file of the `Erasure`, written before the first deletion and after the last check.
         name: public name of the store, for the receipt.
 
     Options:
-        sealer, collection: open the rows' blobs, whose texts name the embeddings to delete from the cache.
+        sealer, collection: open the rows' blobs, whose texts identify the cached embeddings to delete.
         blobs: separate store of sealed blobs.
-        generations: the numbers by id of a `ProtectedCollection`. They open its blobs, and are raised for ``ids``, so
+        generations: the numbers by id of a `ProtectedCollection`. They open its blobs, and are raised for ``ids`` so
             that the database cannot return a deleted row.
-        cache: folder of the embedding cache (`default_cache_folder`); its entries are found by
-            text: the texts of sealed rows, of readable rows where no ``sealer`` is given, and ``texts``.
-        ledger: counted and left as it is; see `TOMBSTONES`.
-        compact (True): let the database overwrite what it keeps of deleted rows, which may rewrite the collection.
+        cache: folder of the embedding cache (`default_cache_folder`). Its entries are looked up by the texts of sealed
+            rows, of readable rows without a ``sealer``, and ``texts``.
+        ledger: counted, not changed; see `TOMBSTONES`.
+        compact (True): let the database overwrite the remains of deleted rows, which may rewrite the collection.
         batch (1000): rows per read.
 
     Raises:
-        StoreError: the store does not answer, the receipt is of a different list or store, or ids are there after all.
+        StoreError: the store does not answer, the receipt is of a different list or store, or some ids remain.
     """
     run = _Forgetting(store, _by_key(ids), **options)
     run.find()
@@ -196,7 +196,7 @@ def forget(
         ),
         unmatched=0 if cache is None else len(run.without_text),
         released=None if run.ledger is None else _released(run.ledger, listed, run.ids),
-        # Not the number of rows: of two spellings of a UUID each may have one.
+        # Not the number of rows: two spellings of a UUID may each have a row.
         absent=len(listed) - len(set(_keys(run.ids))),
     )
     done.save(receipt)
@@ -208,23 +208,23 @@ def forget(
     left, others = run.read_again()
     left += 0 if cache is None else matching_texts(cache, known)
     if left:
-        replace(done, unverified=("Ids of the list were there again after their deletion.",)).save(receipt)
+        replace(done, unverified=("Listed ids reappeared after their deletion.",)).save(receipt)
         said = "The store still has some ids of the list. Stop the program that writes them, and repeat the command."
         raise StoreError(said, code="E-STORE-DATABASE", param="store")
     traces, notes = run.search_files()
     if others != run.others:
-        notes.append(f"Other rows changed meanwhile: {run.others:,} before, {others:,} after.")
-    read = f"All {others:,} rows of the store, which are those that it counts and lists, were read again"
+        notes.append(f"Other rows changed during the run: {run.others:,} before, {others:,} after.")
+    read = f"All {others:,} rows that the store counts and lists were read again"
     verified = [f"{read}: none has an id of the list."]
     verified += [] if run.blobs is None else ["No separate blob has an id of the list."]
     verified += [] if cache is None else ["The embedding cache has none of the texts."]
     if earlier := done.earlier.get("rows"):
         notes.append(
-            f"{earlier:,} rows were deleted by an earlier run, as the receipt said: files and embedding cache were not "
-            "searched for theirs."
+            f"{earlier:,} rows were deleted by an earlier run, according to the receipt: files and embedding cache "
+            "were not searched for them."
         )
     if done.unmatched:
-        notes.append(f"{done.unmatched:,} rows had no readable text: the embedding cache may contain theirs (--texts).")
+        notes.append(f"{done.unmatched:,} rows had no readable text: the cache may hold their embeddings (--texts).")
     if cache is not None and any(expanded(cache).glob("*.damaged-*")):
         notes.append("Damaged files of the embedding cache, set aside earlier, were not searched: remove them.")
     sealed = run.sealer is not None or run.blobs is not None or run.sealed
@@ -248,7 +248,7 @@ def forget(
 
 @dataclass
 class _Forgetting:
-    """One run of `forget`: the listed ids by key, the options, and the rows of the ids, as the store spells them."""
+    """One run of `forget`: the listed ids by key, the options, and the matching rows in the store's spelling."""
 
     store: VectorStore
     listed: dict[bytes, str]
@@ -273,7 +273,6 @@ class _Forgetting:
     sealed: bool = field(default=False, init=False)
 
     def find(self) -> None:
-        """Read the whole store for the rows of the ids."""
         for part in _rows(self.store, self.batch, "find", self.show_progress):
             at = [i for i, key in enumerate(_keys(part.ids)) if key in self.listed]
             self.others += len(part) - len(at)
@@ -283,7 +282,7 @@ class _Forgetting:
             for key, fields in zip(_keys(rows.ids), rows.fields, strict=True):
                 strings = [text for name, text in leaves(fields) if isinstance(text, str) and name != SEALED_FIELD]
                 self.sealed = self.sealed or SEALED_FIELD in fields
-                # Strings stored with a blob are not its text, and the database may have put another row's there.
+                # Strings stored with a blob are not its text: the database may have moved them from another row.
                 if strings and self.sealer is None and SEALED_FIELD not in fields:
                     self.readable += strings
                 else:
@@ -294,7 +293,7 @@ class _Forgetting:
         self.of_blobs = [spelt for key, spelt in _spelt(self.blobs or ()) if key in self.listed]
 
     def opened(self) -> Iterator[str]:
-        """Yield the texts of blobs that open, and strike their rows from those without one."""
+        """Yield the texts of blobs that open, and remove their rows from those without a text."""
         blobs = [(name, blob) for name, blob in zip(self.ids, self.of_rows, strict=True) if blob]
         blobs += [(spelt, bytes((self.blobs or {})[spelt])) for spelt in self.of_blobs]
         if not blobs or self.sealer is None or self.collection is None:
@@ -316,8 +315,8 @@ class _Forgetting:
                 yield text
 
     def delete(self) -> bool:
-        """Delete rows and blobs, and raise the numbers of the ids; return whether there were numbers."""
-        # Rows before blobs, so that a search meets no row without its blob; the texts of rows are read by now.
+        """Delete rows and blobs, and raise the generations of the ids; return whether there were generations."""
+        # Rows before blobs, so that no search finds a row without its blob; the texts were read already.
         self.store.delete(self.ids)
         if self.blobs is not None:
             self.traces += [bytes(self.blobs[spelt][HEADER_BYTES:NONCE_END]) for spelt in self.of_blobs[:_SEARCHED]]
@@ -325,7 +324,7 @@ class _Forgetting:
                 del self.blobs[spelt]
         raised: dict[str, int] = {}
         if self.generations is not None:
-            # After the rows: those that a killed run left must open when it is repeated.
+            # After the rows: the rows that a killed run left must open when it is repeated.
             spelt_ids = [spelt for key, spelt in _spelt(self.generations) if key in self.listed]
             raised = {spelt: self.generations[spelt] + 1 for spelt in spelt_ids}
             self.generations.update(raised)
@@ -334,7 +333,7 @@ class _Forgetting:
         return bool(raised)
 
     def read_again(self) -> tuple[int, int]:
-        """Return the number of listed rows and blobs, and of other rows, that a new connection to the store reads."""
+        """Return the number of listed rows and blobs, and of other rows, as a new connection reads them."""
         self.store.close()
         left = others = 0
         for part in _rows(self.store, self.batch, "verify", self.show_progress):
@@ -400,7 +399,7 @@ def _rows(store: VectorStore, batch: int, doing: str, show: bool | None) -> Iter
 
 
 def begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
-    """Return a new receipt, with the counts of the one that earlier runs wrote as ``earlier``."""
+    """Return a new receipt with the counts of an earlier receipt as ``earlier``."""
     path = expanded(path)
     digest = hashlib.sha256(b"".join(sorted(listed))).hexdigest()
     new = Erasure(vecveil=__version__, store=name, started=now(), ids=len(listed), ids_sha256=digest)
@@ -416,15 +415,13 @@ def begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
 
 
 def now() -> str:
-    """Return the time of a receipt."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def traces_of(rows: Batch) -> list[bytes]:
-    """Return bytes that a file with one of the rows may contain, and no other file.
+    """Return byte strings that only a file with one of these rows contains.
 
-    These are values of each vector as float32, of its unit vector, and as Python pickles them (Qdrant), and a part of
-    its sealed blob.
+    They are parts of each vector as float32, of its unit vector, of its pickle (Qdrant), and of its sealed blob.
     """
     traces: list[bytes] = []
     for row, fields in zip(rows.vectors, rows.fields, strict=True):

@@ -1,8 +1,8 @@
 """LanceDB: tables in a folder.
 
-`LanceStore.create` makes the columns ``id``, ``vector``, ``fields`` (JSON) and one for each field to filter by. In
-other tables the vector is the only column of fixed-size float lists, or the one that the location names, the id is the
-column ``id`` or the row number, and all other columns are fields.
+`LanceStore.create` makes the columns ``id``, ``vector``, ``fields`` (JSON) and one for each filter field. In other
+tables the vector is the column that the location names or the only one of fixed-size float lists, the id is the column
+``id`` or the row number, and all other columns are fields.
 """
 
 from __future__ import annotations
@@ -44,8 +44,6 @@ _FIRST_FILTER = 3  # columns behind id, vector and fields
 
 
 class LanceStore(DatabaseStore):
-    """One table of a folder."""
-
     kind: ClassVar[str] = "lancedb"
     metrics: ClassVar[Mapping[str, Any]] = {"cosine": "cosine", "dot": "dot", "euclidean": "l2"}
     noun: ClassVar[str] = "table"
@@ -67,7 +65,7 @@ class LanceStore(DatabaseStore):
     def _own_table(self) -> Any:
         table = self._table()
         if _MARK not in (table.schema.metadata or {}):
-            raise StoreError("vecveil writes to tables that it made. Name a new table.", param="location")
+            raise StoreError("vecveil writes only to tables that it created. Name a new table.", param="location")
         return table
 
     def _info(self) -> StoreInfo:
@@ -77,7 +75,7 @@ class LanceStore(DatabaseStore):
         return StoreInfo(self.kind, table.name, int(table.count_rows()), size, self._metric(table, column))
 
     def _metric(self, table: Any, column: str) -> str | None:
-        """Return the metric of a table that `create` made, else of its index; None where each search chooses one."""
+        """Return the metric of a table that `create` made, else of its index; None if each search chooses one."""
         if own := (table.schema.metadata or {}).get(_METRIC, b"").decode():
             return str(own)
         for index in table.list_indices():
@@ -86,7 +84,7 @@ class LanceStore(DatabaseStore):
         return None
 
     def _create_unless_there(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
-        # Alone: another process may make the table, or add the same columns, and a half made one does not open.
+        # Locked: another process may create the table or add the same columns, and an unfinished one does not open.
         with self._alone(self._name) if self._name else contextlib.nullcontext():
             super()._create_unless_there(dimension, metric, filter_fields)
 
@@ -128,11 +126,7 @@ class LanceStore(DatabaseStore):
 
     @contextlib.contextmanager
     def _alone(self, name: str = "") -> Iterator[None]:
-        """Let one thread or process at a time change the table.
-
-        LanceDB would insert an id for each of two writers that do not see each other's row yet, and a compaction would
-        remove files of an unfinished write.
-        """
+        """Lock the table: concurrent writers could insert an id twice, and compaction remove unfinished files."""
         name = name or self._known()  # first: a lock makes its folder
         with exclusive(Path(self._where) / f".{name}.lock", seconds=_LONGEST_WAIT):
             yield
@@ -181,7 +175,7 @@ class LanceStore(DatabaseStore):
             table.delete(self._among(table, ids))
 
     def _compact(self, name: str) -> str:
-        # It warns of readers of older versions.
+        # It warns about readers of older versions.
         with self._alone(), warnings.catch_warnings(action="ignore", category=UserWarning):
             table = self._own_table()
             # Compaction leaves files with few deleted rows as they are; an update writes every row to a new file.
@@ -190,7 +184,6 @@ class LanceStore(DatabaseStore):
         return "LanceDB wrote all rows to new files and removed the older versions."
 
     def _among(self, table: Any, ids: list[str]) -> str:
-        """Return an SQL condition on ``ids``."""
         # LanceDB binds no values. Quotes are doubled, and other keys must be whole numbers.
         if "id" not in table.schema.names:
             raise StoreError("The table has no column `id`, by which rows are read.", param="location")
@@ -201,7 +194,6 @@ class LanceStore(DatabaseStore):
         return f"id IN ({listed})" if listed else "false"
 
     def _column(self, schema: Any) -> str:
-        """Return the name of the column of vectors to read."""
         return self._only_vector(
             field.name
             for field in schema
@@ -245,7 +237,6 @@ class LanceStore(DatabaseStore):
 
 
 def _is_vector(field: Any) -> bool:
-    """Return whether a column contains vectors: fixed-size lists of numbers, or lists of these."""
     kind = field.type
     while pa.types.is_list(kind) or pa.types.is_large_list(kind):
         kind = kind.value_type

@@ -1,7 +1,7 @@
 """Parse locations ``KIND:WHERE#COLLECTION?OPTION=VALUE&...``, open their stores, and print them without secrets.
 
-Options name one of several vectors of the collection (``vector``), or its ``tenant`` and ``database``. Their values are
-percent-encoded. A location without a collection has its options behind ``#``.
+The options select one of several vectors (``vector``), a ``tenant`` or a ``database``; values are percent-encoded.
+A location without a collection has its options behind ``#``.
 """
 
 from __future__ import annotations
@@ -44,15 +44,11 @@ KINDS = {
 }
 """The databases of this package, which no other package replaces."""
 INDEX = "sealed:"
-"""Prefix of the location of a sealed index, ``sealed:FOLDER`` or ``sealed:URL``, which is no database."""
+"""Prefix of the location of a sealed index, ``sealed:FOLDER`` or ``sealed:URL``, which is not a database."""
 
 
 def index_place(location: str) -> str | None:
-    """Return the folder or URL of ``sealed:FOLDER`` or ``sealed:URL``; None for a database.
-
-    Raises:
-        InvalidInputError: there is no place behind ``sealed:``.
-    """
+    """Return the folder or URL of ``sealed:FOLDER`` or ``sealed:URL``, which must not be empty; None for a database."""
     if not location.startswith(INDEX):
         return None
     if not (place := location.removeprefix(INDEX)):
@@ -64,13 +60,13 @@ def index_place(location: str) -> str | None:
 
 
 def open_store(location: str) -> VectorStore:
-    """Return the store at ``KIND:WHERE#COLLECTION?OPTION=VALUE&...``; nothing is created.
+    """Return the store at ``KIND:WHERE#COLLECTION?OPTION=VALUE&...`` without creating anything.
 
-    A folder of Chroma is opened in a subprocess, see `VectorStore.apart`.
+    Chroma folders open in a subprocess, see `VectorStore.apart`.
 
     Raises:
-        InvalidInputError: an unknown kind or option, or no place; the message does not quote the location, which may
-            hold a password.
+        InvalidInputError: an unknown kind or option, or no place. The message omits the location, which may hold a
+            password.
         MissingDependencyError: the database's client is not installed.
     """
     return in_this_process(location).apart()
@@ -81,7 +77,7 @@ def in_this_process(location: str) -> VectorStore:
     kind, _, rest = location.partition(":") if isinstance(location, str) else ("", "", "")
     if kind == INDEX[:-1]:
         raise InvalidInputError(
-            "`location`: a sealed index is no database, and has no protected vectors. Open it with "
+            "`location`: a sealed index is not a database and has no protected vectors. Open it with "
             "vecveil.SealedIndex. The commands search, reseal, compact, reconcile, forget and scan take it; migrate "
             "takes it as DEST.",
             param="location",
@@ -131,7 +127,7 @@ def store_of(kind: str, where: str, collection: str | None, options: Mapping[str
 
 
 def _split(fragment: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return the collection and the options, sorted, of what stands behind ``#``."""
+    """Return the collection and the sorted options from the part behind ``#``."""
     match = _OPTIONS.fullmatch(fragment)
     if match is None:
         return fragment, []
@@ -140,7 +136,6 @@ def _split(fragment: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def is_local(location: str) -> bool:
-    """Return whether the location names a file or folder."""
     kind, where, _ = _parts(location)
     return kind != "pgvector" and "://" not in where
 
@@ -148,7 +143,7 @@ def is_local(location: str) -> bool:
 def public_name(location: str) -> str:
     """Return the location without user, password, token and other options, for messages and state files.
 
-    Paths are absolute. Locations with equal names are the same store.
+    Paths are absolute. Equal names mean the same store.
     """
     kind, where, collection = _parts(location)
     if is_local(location):

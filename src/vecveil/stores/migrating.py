@@ -1,4 +1,4 @@
-"""Copy a store to a protected one in batches, continue an interrupted copy where it stopped, and verify the copy."""
+"""Copy a store to a protected one in batches, resume an interrupted copy, and verify the result."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class MigrationOptions:
         keep_text: copy text fields.
         keep: fields to copy regardless of their content.
         drop: fields to leave out.
-        seal: write a sealed blob of the exact vector and all fields but dropped ones with each protected vector,
-            and copy the fields of ``keep`` only.
-        filter_fields: fields of single values to write a token for, with ``seal`` only; see `ProtectedCollection`.
+        seal: write a sealed blob of the exact vector and all fields but dropped ones with each protected vector, and
+            copy the fields of ``keep`` only.
+        filter_fields: single-valued fields that get a token, with ``seal`` only; see `ProtectedCollection`.
         skip_bad: skip rows without a finite vector of the right dimension and rows that the protector refuses or does
             not change; otherwise they stop the migration.
     """
@@ -95,17 +95,16 @@ class SourceCheck:
 
     @property
     def ranks_as_cosine(self) -> bool:
-        """True if the source's ranking is that by cosine, as it is for vectors of norm 1 by three metrics."""
+        """True if the source ranks by cosine, as three metrics do for vectors of norm 1."""
         return self.info.metric in ("cosine", *(("dot", "euclidean") if self.unit else ()))
 
     @property
     def personal(self) -> tuple[str, ...]:
-        """Fields to copy that look like personal data."""
         return tuple(one.name for one in self.fields if one.personal and one.name in self.carried)
 
     @property
     def texts_kept(self) -> tuple[str, ...]:
-        """Fields to copy that contain text, numbers or binary values, on the user's request."""
+        """Copied fields with text, numbers or binary values, on the user's request."""
         return tuple(one.name for one in self.fields if one.withheld and one.name in self.carried)
 
 
@@ -125,9 +124,9 @@ class MigrationState(
         carried, withheld: names of the copied fields; the others with the reason.
         rows: number of rows written and confirmed.
         skipped: number of bad rows left out.
-        ahead: maximum number of rows written beyond ``rows`` by an interrupted run.
+        ahead: maximum number of rows that an interrupted run wrote beyond ``rows``.
         cursor: the source's cursor behind the last confirmed row.
-        checksum: checksum of the confirmed rows as the destination returns them, hexadecimal.
+        checksum: hexadecimal checksum of the confirmed rows as the destination returns them.
         copied: all rows are copied.
         verified: time of the last successful verification, or None.
     """
@@ -153,11 +152,7 @@ class MigrationState(
 
 
 def read_state(path: Path) -> MigrationState | None:
-    """Return the state in the file ``path``, or None if there is no file.
-
-    Raises:
-        DataFileError: the file is damaged or no state file.
-    """
+    """Return the state in the file ``path``, or None if there is no file; raise `DataFileError` for a damaged one."""
     path = expanded(path)
     if not path.exists():
         return None
@@ -173,7 +168,7 @@ def read_state(path: Path) -> MigrationState | None:
             raise ValueError
     except (OSError, ValueError):
         raise DataFileError(
-            f"{path.name!r} is no state file of a migration. Name another one with --state, or remove it and the "
+            f"{path.name!r} is not a migration state file. Name another one with --state, or remove it and the "
             "destination, and start again.",
             param="state",
         ) from None
@@ -181,12 +176,11 @@ def read_state(path: Path) -> MigrationState | None:
 
 
 def write_state(path: Path, state: MigrationState) -> None:
-    """Write ``state`` atomically."""
     # Readable by its owner only: the cursor may be an id, and ids may be personal.
     content = json.dumps(state.to_record(), indent=1).encode()
     if len(content) > _LARGEST:
         raise StoreError(
-            f"{path.name} would be larger than {_LARGEST >> 20} MiB, and not be read again: names of fields, or an id, "
+            f"{path.name} would exceed {_LARGEST >> 20} MiB and be too large to read: names of fields, or an id, "
             "are too long.",
             code="E-STORE-STATE",
             param="state",
@@ -196,11 +190,7 @@ def write_state(path: Path, state: MigrationState) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the state file.
-
-    Raises:
-        StoreError: another process holds the lock.
-    """
+    """Hold an exclusive lock on the state file; raise `StoreError` if another process holds it."""
     # The operating system releases the lock of a killed process. The lock has a separate file, because each write
     # replaces the state file, and with it a lock on that file.
     with contextlib.ExitStack() as stack:
@@ -209,7 +199,7 @@ def locked(path: Path) -> Iterator[None]:
         except LockedError:
             raise StoreError(
                 f"Another process writes to `dest`: it holds {path.name + '.lock'!r}. Wait for it, or stop it: the "
-                "same command then goes on.",
+                "same command then continues.",
                 param="dest",
             ) from None
         yield
@@ -225,12 +215,12 @@ class Verification:
         bad: number of rows without a finite vector of the right dimension.
         clean: number of rows that equal the source's vector; None if the source could not be read.
         unopened: number of rows whose sealed blob does not open; None without a sealer.
-        missing: number of rows of the source that were neither copied nor skipped; None without it.
+        missing: number of source rows that were neither copied nor skipped; None without it.
         altered: number of rows whose sealed original or keyed release differs from the source's vector; None if
             neither was compared.
-        recorded: number of rows whose protected vectors only the checksum in the state file confirms. Whoever can write
-            that file and the destination can exchange them.
-        directions: the store normalises, so vectors were compared by direction when written.
+        recorded: number of rows whose protected vectors only the checksum in the state file confirms. Anyone who can
+            write that file and the destination can replace them.
+        directions: the store normalises, so written vectors were compared by direction.
     """
 
     rows: int
@@ -246,12 +236,10 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """True without failures."""
         return not self.failures
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Failures, one sentence each."""
         sentences = (
             (self.rows != self.expected, f"The destination has {self.rows:,} rows; {self.expected:,} were written."),
             (not self.checksum, "Ids or vectors in the destination are not those that were written."),
@@ -277,14 +265,13 @@ class Migration:
     verification: Verification
 
     def to_record(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
         names = ("rows", "skipped", "total", "dimension", "carried", "withheld", "protector", "key_id", "checksum")
         record = {name: getattr(self.state, name) for name in names}
         return {**record, "resumed": self.resumed, "verification": self.verification.to_record()}
 
 
 class RunOptions(TypedDict, total=False):
-    """The options that `migrate` and `verify_migration` share.
+    """Options that `migrate` and `verify_migration` share.
 
     Attributes:
         batch: rows to read and write at once; 1000 by default.
@@ -310,9 +297,9 @@ def migrate(
 ) -> Migration:
     """Copy ``source`` to ``dest`` with every vector protected as a document of ``policy``, and verify the copy.
 
-    ``state_file`` records the progress after each batch that the destination confirmed. A repeated call continues
-    there: rows that were written but not recorded are written again by id. With fresh noise such a row is released
-    twice; with keyed noise both releases are equal.
+    ``state_file`` records each batch that the destination confirmed, and a repeated call continues there. Rows that
+    were written but not recorded are written again by id: fresh noise releases such a row twice, keyed noise repeats
+    its release.
 
     Args:
         names: public names of both stores, kept in the state file.
@@ -345,7 +332,7 @@ def migrate(
             check = check_source(source, protector, options, run.batch, run.show_progress)
             if policy.rewrites_texts and _text_field(check.withheld) is None:
                 raise InvalidInputError(
-                    "The protector rewrites texts, and `source` has not exactly one field of texts. Add the texts to a "
+                    "The protector rewrites texts, and `source` does not have a single text field. Add the texts to a "
                     "vecveil.ProtectedCollection.",
                     code="E-INPUT-REWRITTEN",
                     param="source",
@@ -380,7 +367,7 @@ def migrate(
                 _check_unchanged(state, source)
                 if not dest.exists():
                     dest.create(state.dimension, metric=source.info().metric, filter_fields=filters)
-        # Saved before the first row: rows without a state file could not be told from foreign ones.
+        # Saved before the first row: without a state file they could not be told from foreign rows.
         resumed = state.rows
         run.save(state)
         if not state.copied:
@@ -402,9 +389,6 @@ def verify_migration(
     """Verify that ``dest`` still contains the rows of the finished migration in ``state_file``.
 
     With ``sealer`` the blob of every row must open.
-
-    Raises:
-        StoreError: no finished migration of these stores, or a store does not answer.
     """
     with _run(source, dest, state_file, **running) as run:
         state = read_state(state_file)
@@ -477,7 +461,6 @@ class _Run:
         return Migration(self.state, resumed, result)
 
     def copy(self, policy: ReleasePolicy, source: VectorStore) -> None:
-        """Copy all rows behind the cursor."""
         # Recorded before the first write: the bound on unrecorded rows after a crash, which a later run accepts.
         self.save(replace(self.state, ahead=max(self.state.ahead, self.batch)))
         total = self.state.total
@@ -489,7 +472,7 @@ class _Run:
             # Again at the end: a row inserted before the cursor was never read.
             _check_unchanged(self.state, source)
         except StoreError as error:
-            so_far = f"{self.state.rows:,} of {total:,} rows are copied. The same command goes on from there."
+            so_far = f"{self.state.rows:,} of {total:,} rows are copied. The same command continues from there."
             raise StoreError(f"{error} {so_far}", code=error.code, param=error.param) from None
         except LedgerCapError as error:
             raise LedgerCapError(
@@ -502,7 +485,6 @@ class _Run:
         self.save(replace(self.state, copied=True, ahead=0))
 
     def _written(self, rows: Batch, policy: ReleasePolicy) -> MigrationState:
-        """Protect and write one batch; return the state after it."""
         state = self.state
         good, bad = usable_rows(rows, policy.protector.dimension)
         if good.any():
@@ -550,7 +532,7 @@ class _Run:
         )
 
     def _check_fields(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Raise if a copied field holds what the check of the source would have left out."""
+        """Raise if a copied field contains values for which the check would have left it out."""
         # Another program may have written it since, or edited the state file.
         options, tally = self.state.options, FieldTally()
         tally.add(rows)
@@ -572,7 +554,7 @@ class _Run:
         ids: tuple[str, ...],
         rows: Sequence[Mapping[str, Any]],
     ) -> Embeddings:
-        """Return the protected vectors of rows: of their rewritten texts if the protector has a text stage."""
+        """Return the protected vectors of rows, or of their rewritten texts if the protector has a text stage."""
         if not policy.rewrites_texts:
             return policy.documents(clean, ids=ids)
         field = _text_field(self.state.withheld)
@@ -617,11 +599,7 @@ class _Run:
 def check_source(
     source: VectorStore, protector: Protector | None, options: MigrationOptions, batch: int, show: bool | None = None
 ) -> SourceCheck:
-    """Read all rows of the source; raise if it cannot be copied.
-
-    Args:
-        protector: the one of the copy; None for exact vectors.
-    """
+    """Read all rows of the source; raise if it cannot be copied. Without ``protector`` the copy has exact vectors."""
     info = source.info()
     if not info.count:
         raise StoreError("`source` has no rows.", param="source")
@@ -711,7 +689,7 @@ def _choose_fields(fields: Sequence[Field], options: MigrationOptions) -> tuple[
         if any(matches(one.name, name) for name in options.drop):
             withheld[one.name] = "dropped"
         elif one.name == OTHERS:
-            withheld[one.name] = "too many fields to look at"
+            withheld[one.name] = "too many fields to classify"
         elif one.name in options.filter_fields and not keep:
             # A long name counts as text, and would become the text of the blob: a filter reads its metadata.
             withheld[one.name] = "sealed, with a token to filter by"
@@ -723,7 +701,7 @@ def _choose_fields(fields: Sequence[Field], options: MigrationOptions) -> tuple[
 
 
 def _text_field(withheld: Mapping[str, str]) -> str | None:
-    """Return the field of texts, if the rows have exactly one, or one with a name that databases use for texts."""
+    """Return the only field of texts, or the only one with a name that databases use for texts."""
     texts = [name for name, why in withheld.items() if why == "text"]
     named = [name for name in texts if is_text_name(name)]
     return next((some[0] for some in (texts, named) if len(some) == 1), None)
@@ -743,13 +721,12 @@ def texts_and_metadata(
 
 
 def _unwrapped(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata inside of ``metadata``, where LangChain puts a document's in Qdrant."""
+    """Return the nested metadata of a LangChain document in Qdrant."""
     inner = metadata.get("metadata")
     return inner if isinstance(inner, dict) and len(metadata) == 1 else metadata
 
 
 def _key_of(policy: ReleasePolicy) -> tuple[str | None, str | None]:
-    """Return id and check value of the noise key; None for fresh noise."""
     if policy.key is None:
         return None, None
     key = policy.key.key() if isinstance(policy.key, NoiseKeys) else policy.key
@@ -757,14 +734,13 @@ def _key_of(policy: ReleasePolicy) -> tuple[str | None, str | None]:
 
 
 def _seal_of(sealer: Sealer | None, collection: str) -> str | None:
-    """Return the UUID of the sealed collection, made if it is new; None without a sealer."""
+    """Return the UUID of the sealed collection, created if it is new; None without a sealer."""
     return None if sealer is None else str(sealer.keys.create(collection, exist_ok=True).uuid)
 
 
 def _check_same(
     state: MigrationState, names: tuple[str, str], policy: ReleasePolicy, options: MigrationOptions, sealed: str | None
 ) -> None:
-    """Raise `StoreError` if the state belongs to another migration."""
     # Two protectors or keys in one destination: vectors that cannot be compared, and independent releases of a row.
     given = json.loads(json.dumps(asdict(options)))
     pairs: list[tuple[str, object, object]] = [
@@ -824,13 +800,8 @@ def verify(
 ) -> Verification:
     """Compare all rows of ``dest`` with the checksum in ``state``, and by id with the clean ``source`` if given.
 
-    Args:
-        recorded: number of rows that earlier runs wrote, whose checksum was read from a file.
-        policy: releases the rows again to compare them, if some are ``recorded`` and it has a noise key: fresh noise
-            cannot be repeated.
-
-    Raises:
-        StoreError: a store does not answer.
+    ``recorded`` counts rows of earlier runs, whose checksum comes from a file. A ``policy`` with a noise key releases
+    them again for comparison.
     """
     rows = checksum = bad = 0
     clean: int | None = None if source is None else 0
@@ -867,11 +838,11 @@ def verify(
                     same_row[at] = _rounded([exact[part.ids[i]] for i in at], originals.vectors[at])
                 if releases is not None:
                     repeated = np.asarray(releases.documents(originals.vectors, ids=part.ids), np.float32)
-                    # Not to the last bit: a rounded value, or a sign, may differ with the size of the batch.
+                    # Not bit for bit: a rounded value, or a sign, may differ with the size of the batch.
                     same_row &= (_units(part.vectors) * _units(repeated)).sum(axis=1) > _RELEASED_AGAIN
                 altered += int((~same_row).sum())
     same, missing = as_hex(checksum) == state.checksum, None
-    # The source's ids, asked for once more: the copy may not have read every row. The checksum reveals lost rows.
+    # List the source's ids again: the copy may not have read every row. The checksum reveals lost rows.
     if source is not None and same:
         absent = sum(hash(key) not in copied for names in source.ids() for key in _keys(dest.spelled(names)))
         missing = max(absent - state.skipped, 0)
@@ -900,7 +871,7 @@ def is_clean(released: npt.NDArray[np.float32], clean: npt.NDArray[np.float32]) 
 
 
 def _rounded(sealed: Sequence[npt.NDArray[np.float32]], clean: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-    """Return a mask (N,) of the rows that differ by no more than a sealed vector is rounded: 1/254 of its largest."""
+    """Return a mask (N,) of the rows within a sealed vector's rounding error: 1/254 of its largest value."""
     if not len(clean):
         return np.ones(0, np.bool_)
     return np.asarray(np.abs(np.stack(sealed) - clean).max(axis=1) <= np.abs(clean).max(axis=1) / 64, np.bool_)
@@ -934,5 +905,4 @@ def add_rows(checksum: int, ids: Sequence[str], vectors: npt.NDArray[np.float32]
 
 
 def as_hex(checksum: int) -> str:
-    """Return the checksum as 64 hexadecimal digits."""
     return f"{checksum:064x}"

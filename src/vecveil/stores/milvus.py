@@ -1,6 +1,6 @@
 """Milvus: collections in a file of Milvus Lite or on a server.
 
-The store reads rows in the order of the primary key, and a server's token from ``MILVUS_TOKEN``. Further vectors of a
+Rows are read in the order of the primary key. A server's token comes from ``MILVUS_TOKEN``. Further vectors of a
 collection are fields.
 """
 
@@ -175,7 +175,7 @@ class MilvusStore(DatabaseStore):
             yield [str(row[key]) for row in rows]
 
     def _pages(self, size: int, cursor: str | None, fields: list[str]) -> Iterator[list[dict[str, Any]]]:
-        """Yield ``size`` rows at once behind the key ``cursor``, in the order of their keys."""
+        """Yield pages of ``size`` rows behind the key ``cursor``, in key order."""
         layout = self._layout()
         key = layout.key
         last: Any = None if cursor is None else self._key(cursor, layout.is_text)
@@ -290,7 +290,6 @@ class MilvusStore(DatabaseStore):
 
 
 def _fields(row: dict[str, Any], layout: _Layout) -> dict[str, Any]:
-    """Return the fields with a value; further vectors as arrays."""
     fields = {name: value for name, value in row.items() if value is not None}
     for name in layout.others.keys() & fields.keys():
         value = fields[name]
@@ -302,7 +301,6 @@ def _fields(row: dict[str, Any], layout: _Layout) -> dict[str, Any]:
 
 
 def _literal(key: Any) -> str:
-    """Return a key as a literal of Milvus's expressions."""
     # Escaped: ids are data and must not change the expression.
     if not isinstance(key, str):
         return str(int(key))

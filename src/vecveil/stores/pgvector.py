@@ -1,7 +1,7 @@
 """PostgreSQL with pgvector: tables.
 
-Rows are read in the order of the primary key. Identifiers are quoted, values are bound, and a batch is written in one
-transaction. Passwords come from the URL, PGPASSWORD or a password file.
+Rows are read in the order of the primary key. Identifiers are quoted, values are bound, and one transaction writes a
+batch. Passwords come from the URL, PGPASSWORD or a password file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from vecveil.stores.store import (
 )
 
 _ID, _VECTOR = "id", "embedding"
-_CREATION = 0x7665637665696C  # advisory lock of whoever makes a table
+_CREATION = 0x7665637665696C  # advisory lock for creating a table
 _COMMENT = "metric: "  # comment of the vector column, which keeps the metric of a table without index
 _VECTORS = ("vector", "halfvec", "sparsevec")
 _CLASSES = {"cosine": "cosine", "ip": "dot", "l2": "euclidean", "l1": "manhattan"}
@@ -90,7 +90,7 @@ class _Layout:
 
     Attributes:
         dimension: dimension of the vectors; 0 if the column accepts any.
-        metric: the metric of the column's comment, else of its indexes if they have the same, else None.
+        metric: from the column's comment, else from its indexes if they agree, else None.
         columns: types of the other writable columns, without further vectors.
         generated: types of the columns that the database computes.
         vectors: types of the further vectors, which are read and not written.
@@ -124,13 +124,13 @@ class TableRow(dict[str, Any]):
 class PgvectorStore(DatabaseStore):
     """One table.
 
-    Fields are the other columns with a value; further vectors are arrays. Writing adds missing columns,
-    with the types and names of the source if that is a PostgreSQL table.
+    Fields are the other columns with a value; further vectors are arrays. Writing adds missing columns, with the types
+    and names of the source if that is a PostgreSQL table.
 
     Args:
         where: URL or connection string of libpq.
         table: ``table`` or ``schema.table``; None uses the only table with vectors.
-        vector: required if the table has several columns of vectors.
+        vector: required if the table has several vector columns.
     """
 
     kind: ClassVar[str] = "pgvector"
@@ -142,7 +142,7 @@ class PgvectorStore(DatabaseStore):
             import pgvector.psycopg  # noqa: F401 - fail here and not at the first row
             import psycopg
         super().__init__(where, table, vector=vector)
-        self._remote = True  # also by a socket of this machine: its files are the server's
+        self._remote = True  # also through a local socket: the files are the server's
         self._psycopg, self._sql = psycopg, psycopg.sql
         self._opened: Any = None
         self._lock = threading.RLock()
@@ -163,8 +163,7 @@ class PgvectorStore(DatabaseStore):
     def cursor(self, doing: str, *, vectors: bool = True) -> Iterator[Any]:
         """Yield a cursor of tuples in a transaction, which is rolled back on an error.
 
-        Args:
-            vectors: bind arrays as vectors, which requires the extension.
+        ``vectors`` binds arrays as vectors, which requires the extension.
         """
         # One thread at a time: in another thread's transaction, its rollback would take these rows along.
         with self._lock, self._guard(doing):
@@ -180,10 +179,7 @@ class PgvectorStore(DatabaseStore):
 
     @contextmanager
     def _reading(self, doing: str) -> Iterator[Any]:
-        """Yield a cursor of a connection of its own, for a reader that leaves it open while its caller goes on.
-
-        What the caller wrote meanwhile on the same connection would be in the reader's transaction, and lost with it.
-        """
+        """Yield a cursor of a separate connection, so that an open reader does not hold the caller's transaction."""
         with self._guard(doing), self._psycopg.connect(self._where) as connection, connection.cursor() as cursor:
             yield cursor
 
@@ -198,7 +194,6 @@ class PgvectorStore(DatabaseStore):
         return self._identifier(*parts)
 
     def _as_value(self, cursor: Any) -> str:
-        """Return the table's quoted name as a bound value for ``to_regclass``."""
         return str(self._table().as_string(cursor)).replace("%%", "%")
 
     def _statement(self, text: str, layout: _Layout | None = None, /, **parts: Any) -> Any:
@@ -224,11 +219,7 @@ class PgvectorStore(DatabaseStore):
         return self._name
 
     def layout(self) -> _Layout:
-        """Return the table's columns, looked up each time: another thread or process may add some.
-
-        Raises:
-            StoreError: no such table, no primary key of one column, or no single column of vectors.
-        """
+        """Return the table's columns, looked up each time because another process may add some."""
         self._name = self._name or super()._known()
         with self.cursor("looking at the table", vectors=False) as cursor:
             return self._look_up(cursor)
@@ -302,7 +293,7 @@ class PgvectorStore(DatabaseStore):
         while True:
             layout = self.layout()
             behind = "" if last is None else " AND {id} > %s::" + layout.id_type
-            # With its table's name: alone, the name means the output column, a text, whose order is another.
+            # Qualified: the bare name means the output column, a text, which sorts differently.
             rows = "WHERE TRUE" + behind + " ORDER BY {table}.{id} LIMIT %s"
             batches = self._select(layout, rows, [size] if last is None else [last, size])
             if not batches:
@@ -343,7 +334,6 @@ class PgvectorStore(DatabaseStore):
                     yield name, (row[0] for row in rows)
 
     def _select(self, layout: _Layout, condition: str, values: list[Any]) -> list[Batch]:
-        """Return the rows, in a batch for each run of vectors of one dimension."""
         names = [*layout.columns, *layout.generated, *layout.vectors]
         beside = self._sql.SQL("").join(
             self._sql.SQL(", {}::text" if n in layout.vectors else ", {}").format(self._identifier(n)) for n in names
@@ -352,7 +342,7 @@ class PgvectorStore(DatabaseStore):
         select = self._statement(rows_of, layout, beside=beside)
         with self.cursor("reading rows") as cursor:
             rows = cursor.execute(select, values).fetchall()
-        # A row without a vector counts to those before it.
+        # A row without a vector belongs to the run before it.
         sizes = (0 if row[1] is None else len(row[1]) for row in rows)
         kept = itertools.accumulate(sizes, lambda last, size: size or last, initial=layout.dimension)
         batches = []
@@ -364,7 +354,7 @@ class PgvectorStore(DatabaseStore):
         return batches
 
     def _write(self, batch: Batch) -> None:
-        # Alone only to change columns. Both locks come before the look: no other writer changes the table behind it.
+        # Exclusive only to change columns. Both locks precede the lookup: no other writer changes the table after it.
         if not self._written(batch, "ROW EXCLUSIVE"):
             self._written(batch, "ACCESS EXCLUSIVE")
 
@@ -412,7 +402,7 @@ class PgvectorStore(DatabaseStore):
         cursor.executemany(statement, values)
 
     def _adopted(self, cursor: Any, layout: _Layout, batch: Batch) -> _Layout:
-        """Give a table that `create` made, still empty, the id type and column names of the rows' source."""
+        """Give an empty table that `create` made the id type and column names of the rows' source."""
         row = batch.fields[0]
         if not isinstance(row, TableRow) or not _adoptable(layout, batch):
             return layout
@@ -512,7 +502,6 @@ class PgvectorStore(DatabaseStore):
 
 
 def _row(names: Sequence[str], values: Sequence[Any], layout: _Layout) -> dict[str, Any]:
-    """Return the fields of a row; further vectors, read as text, as arrays."""
     row = dict(zip(names, values, strict=True))
     for name in layout.vectors:
         if (text := row[name]) is not None:
@@ -534,13 +523,13 @@ def _without(row: Mapping[str, Any], vectors: Mapping[str, str]) -> Mapping[str,
 
 
 def _adoptable(layout: _Layout, batch: Batch) -> bool:
-    """Return whether `create` made the table, as far as its columns say, and the rows are of another one."""
+    """Return whether `create` made the table and the rows come from another table."""
     made = (layout.id_column, layout.id_type, layout.vector_column) == (_ID, "text", _VECTOR)
     return made and isinstance(batch.fields[0], TableRow) and not layout.columns and not layout.generated
 
 
 def _changes(layout: _Layout, batch: Batch) -> bool:
-    """Return whether the rows need further columns, or wider ones."""
+    """Return whether the rows need additional or wider columns."""
     values = (item for row in batch.fields for item in row.items() if item[1] is not None)
     return any(
         name not in layout.columns or (layout.columns[name] in _WHOLE and isinstance(value, float))
@@ -554,7 +543,6 @@ def _is_name(name: str) -> bool:
 
 
 def _type_of(value: Any) -> str:
-    """Return the column type for ``value``."""
     if isinstance(value, datetime.datetime) and value.tzinfo is None:
         return "timestamp without time zone"
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 63:

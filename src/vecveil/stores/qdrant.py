@@ -1,10 +1,9 @@
 """Qdrant: collections on a server or in a folder.
 
 Qdrant's ids are numbers or UUIDs. Any other id is mapped to a UUID (version 5) and kept in the payload as
-``vecveil_id``. For cosines a server stores unit vectors: reading returns the written directions only. A point's further
-vectors, dense and sparse, are fields ``vector:NAME``.
-
-The store reads a server's key from ``QDRANT_API_KEY`` and sends it over https only.
+``vecveil_id``. Under cosine distance a server stores unit vectors: reading returns directions only. A point's further
+vectors, dense and sparse, are fields ``vector:NAME``. A server's key comes from ``QDRANT_API_KEY`` and is sent over
+https only.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class QdrantStore(DatabaseStore):
 
     @property
     def normalises(self) -> bool:
-        """True for collections with cosine distance on a server; folders keep the vectors as written."""
+        """True for cosine distance on a server; folders keep the vectors as written."""
         return self._remote and self.info().metric == "cosine"
 
     def close(self) -> None:
@@ -117,7 +116,7 @@ class QdrantStore(DatabaseStore):
         return client
 
     def _changes(self) -> Any:
-        """Return a client for a request after which it may contain unit vectors."""
+        """Return a client for a request that may leave unit vectors in its memory."""
         return self._open() if self._remote else _OneAtATime(self._open_to_change)
 
     def _open_to_change(self) -> Any:
@@ -256,7 +255,7 @@ class QdrantStore(DatabaseStore):
 
 
 class _OneAtATime:
-    """A folder's client: requests open it and use it one by one, as another thread's could close it meanwhile."""
+    """A folder's client that serves one request at a time, because another thread could close it."""
 
     def __init__(self, open_client: Callable[[], Any]) -> None:
         self._open = open_client
@@ -274,14 +273,13 @@ def _is_single(params: Any) -> bool:
 
 
 def _array(vector: Any) -> Any:
-    """Return a further vector as an array; a sparse one as rows of index and value."""
     if hasattr(vector, "indices"):
         return sparse_rows(dict(zip(vector.indices, vector.values, strict=True)))
     return np.asarray(vector)
 
 
 def _id_of(payload: dict[str, Any], point: Any) -> str:
-    """Take a row's id out of its payload; the id of the point if there is none."""
+    """Remove and return a row's id from its payload; without one, return the id of the point."""
     name = payload.pop(_ID, None)
     return name if isinstance(name, str) else str(point)
 

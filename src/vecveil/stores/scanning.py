@@ -1,6 +1,6 @@
 """Scan a store in one pass and bounded memory: count rows, norms and equal rows, classify fields, draw a sample.
 
-Fields are classified as text, vectors, personal data or other; a migration selects the fields that it copies by kind.
+The kinds of fields are text, vectors, personal data and other; a migration selects the fields to copy by kind.
 """
 
 from __future__ import annotations
@@ -138,7 +138,6 @@ def _words(text: str) -> int:
 
 
 def _words_inside(token: str) -> int:
-    """Count the words of a token with digits or separators inside."""
     if len(token) <= _SHORT:
         return int(_LETTERS.search(token) is not None)
     is_path = _PATH.match(token) or (("/" in token or "\\" in token) and _SUFFIX.search(token))
@@ -160,7 +159,7 @@ class Field:
     """Statistics of one field.
 
     Attributes:
-        name: the store's name; nested objects are joined by dots, ``[]`` stands for the items of a list.
+        name: the store's name; dots join nested objects, ``[]`` stands for the items of a list.
         rows: number of rows with a value.
         strings: number of string values.
         words, characters: mean length of these strings.
@@ -185,12 +184,11 @@ class Field:
 
     @property
     def text_rows(self) -> int:
-        """Number of rows with text in this field."""
         return self.rows if self._all_text else self.kinds.get("text", 0)
 
     @property
     def _all_text(self) -> bool:
-        """True if mean length or name mark all strings of the field as text, including short ones."""
+        """True if their mean length or the field's name marks all strings as text, including short ones."""
         return bool(self.strings) and (self.words >= _MEAN_WORDS or is_text_name(self.name))
 
     @property
@@ -250,7 +248,6 @@ class FieldTally:
                 self._tallies[name].kinds.update(seen)
 
     def fields(self) -> tuple[Field, ...]:
-        """Return the statistics per field, in order of first appearance."""
         return tuple(
             Field(name, t.rows, t.strings, t.words / max(t.strings, 1), t.characters / max(t.strings, 1), dict(t.kinds))
             for name, t in self._tallies.items()
@@ -296,7 +293,7 @@ def _pruned(value: Any, name: str, names: Set[str]) -> Any:
 
 
 def is_text_name(name: str) -> bool:
-    """Return whether the last part of a field's name is one that databases use for texts."""
+    """Return whether databases use the last part of a field's name for texts."""
     return re.split(r"[.:]", name)[-1].removesuffix("[]").lower() in _TEXT_NAMES
 
 
@@ -310,7 +307,7 @@ def matches(name: str, pattern: str) -> bool:
 
 @dataclass(frozen=True)
 class BadRows:
-    """Number of rows with an unusable vector, by reason, and the first ids; ``refused``: by the protector."""
+    """Number of rows with an unusable vector, by reason, and the first ids. The protector decides ``refused``."""
 
     without_vector: int = 0
     not_finite: int = 0
@@ -328,12 +325,10 @@ class BadRows:
 
     @property
     def total(self) -> int:
-        """Number of bad rows."""
         return sum(self._counts.values())
 
     @property
     def named(self) -> str:
-        """The first ids, for messages."""
         more = ", …" if self.total > len(self.ids) else ""
         return ", ".join(repr(name[:80]) for name in self.ids) + more
 
@@ -366,12 +361,11 @@ def usable_rows(batch: Batch, dimension: int) -> tuple[npt.NDArray[np.bool_], Ba
 
 
 def _ids(batch: Batch, mask: npt.NDArray[np.bool_]) -> tuple[str, ...]:
-    """Return the first ids of the rows where ``mask`` is true."""
     return tuple(batch.ids[i] for i in np.flatnonzero(mask)[:_NAMED])
 
 
 def refused_rows(batch: Batch, good: npt.NDArray[np.bool_], accepted: npt.NDArray[np.bool_]) -> BadRows:
-    """Return the count of the rows that are ``good`` and not ``accepted`` by the protector; (N,) masks."""
+    """Return the count of ``good`` rows that the protector did not accept; (N,) masks."""
     refused = good & ~accepted
     return BadRows(refused=int(refused.sum()), ids=_ids(batch, refused))
 
@@ -387,7 +381,6 @@ class Norms:
     zeros: int
 
     def to_record(self) -> dict[str, float]:
-        """Return the norms as JSON values."""
         return dict(vars(self))
 
 
@@ -403,7 +396,6 @@ class EqualRows:
         self._seen: dict[int, int] = {}
 
     def add(self, contents: Iterable[bytes]) -> None:
-        """Count the rows with these contents."""
         for content in contents:
             mark = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
             if mark & self._mask:
@@ -417,27 +409,22 @@ class EqualRows:
 
     @property
     def is_exact(self) -> bool:
-        """True if no content was dropped."""
         return self._mask == 0
 
     def count(self) -> int:
-        """Return the number of rows that equal another row."""
         return sum(n for n in self._seen.values() if n > 1) * (self._mask + 1)
 
     def __str__(self) -> str:
         return f"{'' if self.is_exact else 'about '}{self.count():,}"
 
     def to_record(self) -> dict[str, Any]:
-        """Return the count as JSON values."""
         return {"rows": self.count(), "exact": self.is_exact}
 
 
 class Survey:
     """Counts bad rows, norms, equal rows and fields over batches.
 
-    Args:
-        dimension: expected dimension.
-        accepts: function from finite vectors (N, dimension) to the mask that a protector accepts; None accepts all.
+    ``accepts`` maps finite vectors (N, dimension) to the mask that a protector accepts; None accepts all.
     """
 
     def __init__(
@@ -484,7 +471,6 @@ class Survey:
 
     @property
     def norms(self) -> Norms:
-        """Norms of the vectors so far."""
         if not self._good:
             return Norms(0.0, 0.0, 0.0, 0.0, 0)
         mean, units = self._sum / self._good, self._units / self._good
@@ -492,16 +478,13 @@ class Survey:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """Statistics of the fields so far."""
         return self._fields.fields()
 
     @property
     def ids(self) -> Field | None:
-        """Statistics of the ids as a field; None without rows."""
         return next(iter(self._ids.fields()), None)
 
     def to_record(self) -> dict[str, Any]:
-        """Return the counts as JSON values."""
         return {
             "rows": self.rows,
             "bad_rows": self.bad.to_record(),
@@ -538,9 +521,7 @@ class Sample:
 class Reservoir:
     """Draws ``size`` rows uniformly at random, without replacement, from a stream of batches.
 
-    Args:
-        seed: decides the sample together with the order of the rows, independent of the batch size.
-        among: ids to draw from; None for all.
+    ``seed`` fixes the sample for an order of rows, independent of the batch size; ``among`` restricts the ids.
     """
 
     def __init__(self, size: int, seed: int, among: Container[str] | None = None) -> None:
@@ -551,7 +532,6 @@ class Reservoir:
         self._heap: list[tuple[float, int, str, npt.NDArray[np.float32], Mapping[str, Any]]] = []
 
     def add(self, batch: Batch, good: npt.NDArray[np.bool_]) -> None:
-        """Offer the rows of ``batch`` where ``good`` (N,) is true."""
         # Every row gets a random number, used or not; the rows with the smallest ones are the sample.
         draws = self._rng.random(len(batch))
         for i in np.flatnonzero(good):
@@ -580,7 +560,7 @@ class Reservoir:
 
 @dataclass(frozen=True)
 class ScanFinding:
-    """One finding; it quotes names of fields and ids of bad rows, and no other content of the store."""
+    """One finding, which quotes only field names and ids of bad rows."""
 
     code: str
     severity: Severity
@@ -592,7 +572,6 @@ class ScanFinding:
 
 
 def in_order(findings: Sequence[ScanFinding]) -> tuple[ScanFinding, ...]:
-    """Return the findings sorted by severity, worst first."""
     return tuple(sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity)))
 
 
@@ -601,7 +580,6 @@ class Scan:
     """Result of a scan.
 
     Attributes:
-        info: the store's description.
         survey: counts over all rows read.
         sample: random rows with their fields; in memory only.
         beside: columns of texts and personal data in the database's other tables.
@@ -738,7 +716,7 @@ def _table_finding(column: Field) -> ScanFinding:
         fix = "Migrate to a new database, which gets no other table, and delete this one."
         return ScanFinding("numbers-in-other-tables", "high", text, fix)
     text = f"{name} contains {_LOOKS[looks]}: anyone with access to the database can read it."
-    fix = "Keep it in a database of its own. A migration copies no other table."
+    fix = "Keep it in a separate database. A migration copies no other table."
     if looks == "text":
         return ScanFinding("plaintext-in-other-tables", "high", text, fix)
     return ScanFinding("personal-data-in-other-tables", "medium", text, fix)
@@ -759,8 +737,6 @@ def scan(
     Args:
         sample: number of random rows to keep in memory with their fields.
         limit: maximum number of rows to read, in the store's order; None reads all.
-        batch: rows to read at once.
-        seed: seed of the sample.
         among: ids to sample from; None for all rows.
 
     Raises:

@@ -1,7 +1,7 @@
 """sqlite-vec: ``vec0`` tables in a SQLite file.
 
-A ``vec0`` table cannot get further columns, so `SqliteVecStore.create` makes one for each field to filter by (at most
-16) and one of JSON for all others. In other tables, fields go to the columns of their names.
+A ``vec0`` table cannot gain columns, so `SqliteVecStore.create` makes one for each filter field (at most 16) and a JSON
+column for all others. In other tables, each field needs a column of its name.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TABLES = "SELECT name, sql FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TA
 
 
 class _VecLayout(NamedTuple):
-    """The columns of a table: key, vector and others, and the types of numbers of those that are further vectors."""
+    """Key, vector and other columns of a table, and the number types of further vectors."""
 
     key: str
     is_text: bool
@@ -62,11 +62,7 @@ class _VecLayout(NamedTuple):
 
 
 class SqliteVecStore(DatabaseStore):
-    """One table.
-
-    Raises:
-        MissingDependencyError: sqlite-vec is not installed, or SQLite cannot load extensions.
-    """
+    """One table; raises `MissingDependencyError` if SQLite cannot load sqlite-vec."""
 
     kind: ClassVar[str] = "sqlite-vec"
     metrics: ClassVar[Mapping[str, Any]] = {"cosine": "cosine", "euclidean": "l2", "manhattan": "l1"}
@@ -87,7 +83,6 @@ class SqliteVecStore(DatabaseStore):
 
     @contextlib.contextmanager
     def cursor(self, doing: str, *, write: bool = False) -> Iterator[Any]:
-        """Yield a cursor, to ``write`` in a transaction."""
         # Reads have none: `beside` and its caller may leave one open, in which a write would not be committed.
         with self._lock, self._guard(doing):
             connection = self._connection()
@@ -120,7 +115,6 @@ class SqliteVecStore(DatabaseStore):
         return [self._where, *(f"{self._where}{end}" for end in ("-wal", "-shm", "-journal"))]
 
     def _layout(self) -> _VecLayout:
-        """Return the table's columns, cached."""
         if self._known_layout is not None and self._place_exists():
             return self._known_layout
         name = self._known()
@@ -209,7 +203,6 @@ class SqliteVecStore(DatabaseStore):
         return Batch(ids, vectors.reshape(len(rows), layout.dimension), fields, last)
 
     def beside(self) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
-        """Yield name and rows of the other tables of the file."""
         name = self._known()
         with self.cursor("reading the other tables") as cursor:
             others = [other for (other,) in cursor.execute(_EVERYTHING, [name]).fetchall()]
@@ -223,8 +216,7 @@ class SqliteVecStore(DatabaseStore):
         layout = self._layout()
         if layout.vectors:
             raise StoreError(
-                "The table has further columns of vectors, which a row that is written anew would lose. Name a table "
-                "with one.",
+                "The table has further columns of vectors, which rewriting a row would lose. Name a table with one.",
                 param="table",
             )
         ids = self._keys(batch.ids)
@@ -303,8 +295,8 @@ def _values(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
     rest = {name: value for name, value in row.items() if name not in columns or name == _JSON}
     values = plain({name: row[name] for name in columns if name in row})
     if _JSON in columns:
-        return dict.fromkeys(columns, "") | values | {_JSON: as_json(rest)}  # columns to filter by hold no NULL
-    if any(value is not None for value in rest.values()):  # dropped silently, the copy would lack them
+        return dict.fromkeys(columns, "") | values | {_JSON: as_json(rest)}  # filter columns hold no NULL
+    if any(value is not None for value in rest.values()):  # otherwise the copy would silently lack them
         raise StoreError(
             "The table has no column for some fields, and sqlite-vec cannot add one. Name a new table.", param="fields"
         )

@@ -160,21 +160,21 @@ class VectorStore(ABC):
         return self.info().count
 
     def ids(self) -> Iterator[list[str]]:
-        """Yield the ids of all rows in parts, in any order, by another request than `batches` makes if there is one."""
+        """Yield the ids of all rows in parts, in any order; if possible by a different request than `batches`."""
         for part in self.batches(LISTED):
             yield list(part.ids)
 
     def spelled(self, ids: Sequence[str]) -> list[str]:
-        """Return ``ids`` as the database returns them: a column of numbers makes 7 of 007."""
+        """Return ``ids`` as the database returns them: a numeric column turns 007 into 7."""
         return list(ids)
 
     @final
     def every_row(self, size: int = 1000, *, repeated: bool = False) -> Iterator[Batch]:
         """Yield every row once; raise StoreError at the end unless the database counts and lists exactly these rows.
 
-        Whoever deletes a key, or says that a copy is complete, reads with this method. Rows that `batches` missed, such
-        as new ones, are read by id. Memory: about 160 bytes a row. With ``repeated`` it also yields rows whose id came
-        before: two rows of one id, or a row that moved meanwhile.
+        Required before deleting a key or declaring a copy complete. Rows that `batches` missed are read by id. Memory:
+        about 160 bytes a row. With ``repeated`` it also yields rows whose id came before: two rows of one id, or a row
+        that moved meanwhile.
         """
         seen: set[int] = set()  # Python's hashes of strings have 64 bits and a secret key
 
@@ -202,10 +202,10 @@ class VectorStore(ABC):
                 if len(part := unseen(self.read(missed[start : start + size], missing="skip"))):
                     yield part
         if not missed and listed == counted:
-            said = f"{listed:,} rows have {len(names_listed):,} different ids. Give each row an id of its own."
+            said = f"{listed:,} rows have {len(names_listed):,} different ids. Give each row its own id."
             raise StoreError(said, code="E-STORE-IDS", param="database")
         raise StoreError(
-            f"The database contradicts itself: {len(seen):,} ids were read, {listed:,} are listed, {counted:,} are "
+            f"The database is inconsistent: {len(seen):,} ids were read, {listed:,} are listed, {counted:,} are "
             f"counted, and {len(missed):,} of those listed were never read. Stop programs that write to it, or repair "
             "it.",
             code="E-STORE-INCOMPLETE",
@@ -213,11 +213,11 @@ class VectorStore(ABC):
         )
 
     def beside(self) -> Iterator[tuple[str, Iterable[Mapping[str, Any]]]]:
-        """Yield name and rows of each table that belongs to the collection, or lies in its file."""
+        """Yield name and rows of each table that belongs to the collection or is in its file."""
         yield from ()
 
     def compact(self) -> str:
-        """Overwrite what is kept of deleted rows, as far as the client can; return what it did, or ``""``."""
+        """Overwrite the remains of deleted rows as far as the client can; return what it did, or ``""``."""
         return ""
 
     def files(self) -> list[str]:
@@ -232,7 +232,7 @@ class VectorStore(ABC):
     def apart(self) -> VectorStore:
         """Return the store in a subprocess if its database leaks process memory into files, else itself.
 
-        The caller closes a returned store that is another one.
+        The caller closes the returned store if it is a new one.
         """
         return self
 
@@ -253,8 +253,8 @@ OPENING = threading.RLock()
 class DatabaseStore(VectorStore):
     """Base class of databases: checks arguments, then calls ``_info``, ``_create`` and the other abstract methods.
 
-    These may raise any exception of the client, which becomes a `StoreError` here. Without a name, ``collection`` is
-    the only one, and ``vector`` the only vectors.
+    Any exception that these raise becomes a `StoreError`. Without a name, ``collection`` is the only one, and
+    ``vector`` the only vectors.
     """
 
     options: ClassVar[tuple[str, ...]] = ("vector",)
@@ -317,8 +317,8 @@ class DatabaseStore(VectorStore):
         return self._info().dimension
 
     def _metric_named(self, theirs: Any) -> str | None:
-        """Return our name of the database's metric ``theirs``, its own if we have none, or None for None."""
-        # A copy with a different metric would rank differently: `create` refuses a name that it does not know.
+        """Return our name of the database's metric ``theirs``, else ``theirs``."""
+        # A copy with a different metric would rank differently: `create` refuses an unknown name.
         other = None if theirs is None else str(theirs).lower()
         return next((ours for ours, name in self.metrics.items() if name == theirs), other)
 
@@ -367,11 +367,10 @@ class DatabaseStore(VectorStore):
 
     def files(self) -> list[str]:
         if self._remote:
-            raise StoreError("A server's files are not at hand.", code="E-STORE-FILES", param="location")
+            raise StoreError("The files of a server are not accessible.", code="E-STORE-FILES", param="location")
         return [os.path.realpath(path) for path in self._paths()]
 
     def _paths(self) -> list[str]:
-        """Return the local files and folders of the collection."""
         return [self._where]
 
     def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
@@ -384,8 +383,8 @@ class DatabaseStore(VectorStore):
     def _create_unless_there(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         if not self.exists():
             self._create_new(dimension, metric, filter_fields)
-        # An empty collection may have been made beforehand, with options that `create` does not know, or by another
-        # process meanwhile.
+        # An empty collection may exist already, created with options that `create` does not know, or by another
+        # process.
         with self._guard("describing the collection"):
             existing = self.dimension()
             if existing not in (0, dimension):
@@ -399,13 +398,13 @@ class DatabaseStore(VectorStore):
             raise unknown_name(self._owner, "metric", self.metrics, metric, fix=fix)
         if not self._name:
             raise InvalidInputError(f"Name the {self.noun} to make: KIND:WHERE#NAME.", param="location")
-        # Clients refuse names by rules of their own, with an error that is not passed on.
+        # Clients reject names by their own rules; their error is not passed on.
         fix = f"Check that the database runs and takes the name for a {self.noun}, then repeat the command."
         try:
             with database_errors(f"making the {self.noun}", fix):
                 self._create(dimension, metric, filter_fields)
         except StoreError:
-            if not self.exists():  # else another process was faster
+            if not self.exists():  # otherwise another process created it first
                 raise
 
     def _check_reuse(self, filter_fields: Sequence[str]) -> None:
@@ -469,8 +468,8 @@ class DatabaseStore(VectorStore):
 
 @contextmanager
 def database_errors(doing: str, fix: str = "") -> Iterator[None]:
-    """Convert exceptions of a database's client into `StoreError`; ``doing`` is such as ``reading rows``."""
-    # Type only, no text and no cause: clients quote rows, vectors and passwords in their messages. The error stays the
+    """Convert exceptions of a database's client to `StoreError`; ``doing`` is a phrase such as ``reading rows``."""
+    # Type only, no text and no cause: clients quote rows, vectors and passwords in messages. The error stays the
     # context, which VECVEIL_DEBUG=1 shows.
     try:
         yield
@@ -487,14 +486,13 @@ def database_errors(doing: str, fix: str = "") -> Iterator[None]:
 
 
 def no_place(where: str, expected: str) -> StoreError:
-    """Return the error for a local path without a database."""
     name = os.path.basename(where.rstrip("/"))[:80]
     said = f"{name!r} is not {expected}" if os.path.exists(where) else f"Not found: {name!r} (looked for {expected})"
     return StoreError(f"{said}.", code="E-STORE-NOT-FOUND", param="location")
 
 
 def unlisted(param: str, option: str, name: str, names: Sequence[str]) -> StoreError:
-    """Return the error for a location whose option ``option`` is missing, or is none of ``names``."""
+    """Return the error for a location whose ``option`` is missing or not one of ``names``."""
     listed = ", ".join(repr(known[:80]) for known in sorted(names)[:10]) or "none is known"
     start = f"There is no {option} {name[:80]!r}" if name else f"Name one {option}: the database has several or none"
     return StoreError(
@@ -503,7 +501,7 @@ def unlisted(param: str, option: str, name: str, names: Sequence[str]) -> StoreE
 
 
 def stacked(vectors: Sequence[Any], dimension: int) -> npt.NDArray[np.float32]:
-    """Return the vectors as rows (N, dimension); a row is NaN for None and for a vector of a different dimension."""
+    """Return the vectors as rows (N, dimension); None and vectors of another dimension become NaN."""
     X = np.full((len(vectors), dimension), np.nan, np.float32)
     for row, vector in zip(X, vectors, strict=True):
         if vector is not None and len(vector) == dimension:
@@ -517,24 +515,21 @@ def sparse_rows(values: Mapping[int, float]) -> npt.NDArray[np.float64]:
 
 
 def distance_of(similarity: float, metric: str | None) -> float:
-    """Return the distance for a result of Milvus or Qdrant, which return similarities for cosine and dot."""
+    """Return the distance for a similarity of Milvus or Qdrant, which they return for cosine and dot."""
     if metric == "cosine":
         return 1 - float(similarity)
     return -float(similarity) if metric == "dot" else float(similarity)
 
 
 def unfiltered() -> StoreError:
-    """Return the error for a typed table without a column to filter by."""
     return StoreError("The table has no column for a field of `where`: make it with `filter_fields`.", param="where")
 
 
 def invalid_cursor() -> InvalidInputError:
-    """Return the error for a cursor that no batch of the store had."""
     return InvalidInputError("`after` is not a cursor of this store.", param="after")
 
 
 def check_cursor(after: str) -> int:
-    """Return a cursor that counts rows as an int."""
     # isdecimal alone accepts digits of other scripts.
     if after and not (isinstance(after, str) and after.isascii() and after.isdecimal()):
         raise invalid_cursor()
@@ -557,7 +552,7 @@ def integer_id(name: str) -> int:
     """Return an id as an integer of 64 bits, for databases with numeric keys."""
     # No other spelling: "007" and " 7" would become 7, the id of another row.
     if not re.fullmatch(r"0|-?[1-9][0-9]{0,18}", name) or not -(1 << 63) <= int(name) < 1 << 63:
-        raise InvalidInputError("The database's key is a whole number of 64 bits: `ids` are such numbers.", param="ids")
+        raise InvalidInputError("The database's key is a 64-bit integer: `ids` must be integers.", param="ids")
     return int(name)
 
 
@@ -566,7 +561,7 @@ def as_json(fields: Mapping[str, Any]) -> str:
 
 
 def plain(fields: Mapping[str, Any], *, binary: bool = False) -> dict[str, Any]:
-    """Return the fields that are not None as JSON values; see `json_value`. ``binary`` accepts fields of bytes."""
+    """Return the fields that are not None as JSON values; see `json_value`. ``binary`` accepts bytes."""
     kept = {}
     for name, value in fields.items():
         try:
@@ -588,7 +583,7 @@ def protector_mark(protector: Protector) -> str:
 
 
 def with_blob(fields: Mapping[str, Any], blob: bytes | None, tokens: Mapping[str, str] = {}) -> Mapping[str, Any]:
-    """Return ``fields`` with the blob, if one is given, and filter tokens instead of older ones."""
+    """Return ``fields`` with the blob, if given, and new filter tokens."""
     values = {name: value for name, value in fields.items() if not name.startswith(FILTER_PREFIX)}
     values |= tokens
     if blob is not None:

@@ -1,4 +1,4 @@
-"""Collect the evidence that a database sees for an audit: sealed rows, and queries for them."""
+"""Collect what a database sees of sealed rows and queries, as evidence for an audit."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ _TOKENS = 64  # filter tokens of a field that an audit distinguishes
 
 
 def visible_rows(database: VectorStore, ids: Sequence[str]) -> tuple[Embeddings, Embeddings | None]:
-    """Return what a store shows of the rows ``ids``, for `vecveil.audit_store`.
+    """Return what a store shows of the rows ``ids``, for `vecveil.audit_store`: vectors (N, m), and evidence (N, q).
 
-    Returns:
-        The vectors (N, m), and (N, q): the length of each sealed blob in bytes and a column of zeros and
-        ones for each of the most frequent filter tokens; None for rows without blobs.
+    The evidence of sealed rows is the length of the blob in bytes, and one 0/1 column for each of the most frequent
+    filter tokens. It is None for rows without blobs.
     """
     batch = Batch.joined([database.read(ids[i : i + _BATCH]) for i in range(0, len(ids), _BATCH)])
     if not any(SEALED_FIELD in row for row in batch.fields):
@@ -38,7 +37,7 @@ def visible_rows(database: VectorStore, ids: Sequence[str]) -> tuple[Embeddings,
 
 
 def read_query_log(path: Path) -> list[list[str]]:
-    """Return the ids that each query fetched: a JSON array of ids a line, as a database's log shows them."""
+    """Return the ids that each query fetched, from a file with one JSON array of ids a line."""
     log = []
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -48,14 +47,14 @@ def read_query_log(path: Path) -> list[list[str]]:
                     raise ValueError("not ids")
                 log.append([str(each) for each in ids])
     except (OSError, ValueError, RecursionError) as error:
-        raise DataFileError(f"{path.name}: line {len(log) + 1} is no JSON array of ids.", param="query_log") from error
+        raise DataFileError(f"{path.name}: line {len(log) + 1} is not an array of ids.", param="query_log") from error
     if not log:
         raise DataFileError(f"{path.name} contains no query.", param="query_log")
     return log
 
 
 def visible_accesses(log: Sequence[Sequence[str]], ids: Sequence[str]) -> Embeddings:
-    """Return which query of a log fetched which row, (N, Q) zeros and ones, for `vecveil.audit_store`."""
+    """Return an (N, Q) array, 1 where query q of the log fetched row n, for `vecveil.audit_store`."""
     place = {name: i for i, name in enumerate(ids)}
     accesses = np.zeros((len(ids), len(log)), dtype=np.float32)
     for query, fetched in enumerate(log):
@@ -66,11 +65,10 @@ def visible_accesses(log: Sequence[Sequence[str]], ids: Sequence[str]) -> Embedd
 def visible_queries(
     database: VectorStore, policy: ReleasePolicy, queries: Sequence[str], encode: Encode, *, candidates: int | None
 ) -> tuple[Embeddings, Embeddings]:
-    """Release each query, send it, and return what ``database`` sees of it, for `vecveil.audit_store`.
+    """Release and send each query; return what ``database`` sees of it, for `vecveil.audit_store`.
 
-    Returns:
-        The released vectors (N, m), and the mean vector of the rows that each fetched (N, m). Both are
-        means over equal queries, whose noise averages out.
+    These are the released vectors (N, m), and the mean vector of the rows that each query fetched (N, m), both as means
+    over equal queries, whose noise averages out.
     """
     candidates = candidates or fitted_candidates(policy.protector)
     released = WrappedEmbedder(policy, owner="visible_queries").embed(queries, encode, query=True)

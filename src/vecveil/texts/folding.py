@@ -1,15 +1,15 @@
 """Fold texts, so that spellings which encoders see as equal are equal, and map offsets back.
 
-The rules are BERT's tokenizer, and the compatibility forms that other tokenizers unify:
+The rules are those of BERT's tokenizer, plus the compatibility forms that other tokenizers unify:
 
 - control, format, private-use and other invisible characters are left out;
 - a run of whitespace is one space;
 - apostrophes are ``'``, hyphens and dashes ``-``;
 - characters are decomposed (NFD), full-width letters, ligatures and superscript digits replaced by plain ones;
-- upper and lower case are equal, and letters with and without accents are, unless the caller keeps them.
+- case and accents are ignored, unless the caller keeps them.
 
-`fold` gives the form that terms are matched in, `plain` the form that other detectors read, `canonical` the form
-that words are counted in. `offsets` maps folded characters to their origin, `original` a match to its span.
+`fold` returns the form in which terms are matched, `plain` the form that other detectors read, `canonical` the form in
+which words are counted. `offsets` maps folded characters to their origin, `original` a match to its span.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _JOINING = "\u1160-\u11ff\u3131-\u318e\ud7b0-\ud7ff\uff9e-\uffdc"
 
 @lru_cache(maxsize=8)
 def _characters(categories: str, further: str = "") -> str:
-    """Return a pattern of the characters of some categories, and of those in the character class ``further``."""
+    """Return a pattern of the characters in some categories or in the character class ``further``."""
     # Made with the first text outside ASCII: the search takes 20 ms.
     basic, other = "", ""
     for i in (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0)):
@@ -75,9 +75,9 @@ def without_surrogates(text: str) -> str:
 
 
 def fold(text: str, *, case_sensitive: bool = False, accent_sensitive: bool = True, lines: bool = False) -> str:
-    """Return ``text`` decomposed (NFD), with the differences that the module names removed.
+    """Return ``text`` decomposed (NFD), without the differences that the module lists.
 
-    ``lines`` makes a run of whitespace with a line break in it a line break, not a space.
+    ``lines`` folds a run of whitespace that contains a line break to a line break instead of a space.
     """
     # Before the ASCII test: NUL and other control characters are ASCII.
     text = UNSEEN.sub("", text)
@@ -124,9 +124,8 @@ def canonical(text: str) -> str:
 def offsets(text: str, *, case_sensitive: bool = False, accent_sensitive: bool = True) -> list[int]:
     """Return for each character of ``fold(text)`` its offset in ``text``, and ``len(text)`` at the end.
 
-    The offsets never decrease. A folded run of whitespace points to the first character of the run.
-    Among combining marks, which folding may reorder, the offsets stay in the order of the text: no
-    word begins or ends between them.
+    The offsets never decrease. A folded run of whitespace maps to the first character of the run. Folding may reorder
+    combining marks; their offsets stay in the order of the text, because no word begins or ends between them.
     """
     # The same steps as in `fold`, one character at a time: decomposition never merges characters.
     pieces = ((i, _folded(char, case_sensitive, accent_sensitive)) for i, char in enumerate(text))
@@ -156,7 +155,7 @@ def _origins(pieces: Iterator[tuple[int, str]]) -> Iterator[int]:
 def original(text: str, origin: Sequence[int], start: int, end: int) -> tuple[int, int]:
     """Return the span of ``text`` that was folded to the characters from ``start`` to ``end``.
 
-    Invisible characters and accents inside and behind the match belong to it, whitespace behind it does not.
+    It includes invisible characters and accents inside and behind the match, but no whitespace behind it.
     """
     first, last = origin[start], origin[end - 1]
     # One character may have become several: the span ends before the next that has a different origin.
@@ -168,7 +167,7 @@ def original(text: str, origin: Sequence[int], start: int, end: int) -> tuple[in
 
 
 def without_page_breaks(text: str) -> tuple[str, list[int]] | None:
-    """Return ``text`` without vertical tabs, form feeds and the like, and its offsets; None if it has none."""
+    """Return ``text`` without vertical tabs, form feeds and similar, and its offsets; None if it has none."""
     if not _PAGE_BREAKS.search(text):
         return None
     origin = [i for i, char in enumerate(text) if not _PAGE_BREAKS.match(char)]

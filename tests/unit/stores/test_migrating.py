@@ -284,7 +284,7 @@ def test_a_destination_that_fails_and_works_again(
         with pytest.raises(type(error)) as caught:
             copy(source, dest, policy, state)
         if isinstance(error, StoreError):
-            assert "14 of 50 rows are copied. The same command goes on from there." in str(caught.value)
+            assert "14 of 50 rows are copied. The same command continues from there." in str(caught.value)
     dest.before_row = lambda rows: None
     done = copy(source, dest, policy, state)
     assert (done.resumed, done.verification.ok) == (14, True)

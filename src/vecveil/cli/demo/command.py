@@ -1,4 +1,4 @@
-"""``vecveil demo``: the whole way, from texts to protected vectors and an honest audit."""
+"""``vecveil demo``: the whole pipeline, from texts to protected vectors and an audit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SECTIONS = {
 def command(
     input: Path | None, concept: Path | None, target_utility: float | None, out: Path, as_json: bool, **options: Any
 ) -> None:
-    """Read texts, learn the concept, protect the embeddings, attack them, and say what leaks.
+    """Read texts, learn the concept, protect the embeddings, attack them, and report what leaks.
 
     The protector is fitted on half of the texts and audited on the other half. Without --input the notes are
     bundled and synthetic, and take about a minute. Files in the folder: protected.parquet, protector.vecveil,

@@ -1,8 +1,8 @@
 """The demo's bundled corpus: synthetic notes of a clinic, a support desk and a finance office.
 
-There are 3,000 of them and they are nobody's data: ``benchmarks/demo_notes.py`` puts every note together from slot
-grammars. The file says so in every record (``"synthetic": true``). About two notes in three name a condition or a
-drug, the demo's concept, whose terms are in `CONCEPT_FILE`.
+``benchmarks/demo_notes.py`` generates the 3,000 notes from slot grammars; none is a person's data, and every record
+says so (``"synthetic": true``). About two notes in three name a condition or a drug, the demo's concept, whose terms
+are in `CONCEPT_FILE`.
 """
 
 from __future__ import annotations
@@ -55,23 +55,17 @@ class Note:
         return any(span.label in ("CONDITION", "DRUG") for span in self.spans)
 
     def to_record(self) -> dict[str, Any]:
-        """Return the note as one line of the file."""
         spans = [asdict(span) for span in self.spans]
         return {"id": self.id, "domain": self.domain, "synthetic": True, "text": self.text, "spans": spans}
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Note:
-        """Return the note of one line of the file."""
         spans = tuple(NoteSpan(s["start"], s["end"], s["label"], s["value"]) for s in record["spans"])
         return cls(record["id"], record["domain"], record["text"], spans)
 
 
 def load_notes(path: str | os.PathLike[str] | None = None) -> list[Note]:
-    """Return the notes of ``path``; None reads the bundled ones.
-
-    Raises:
-        DataFileError: the file is missing, damaged or not a file of notes.
-    """
+    """Return the notes of ``path``, or the bundled ones; raise `DataFileError` for a missing or damaged file."""
     source = NOTES_FILE if path is None else expanded(path)
     try:
         lines = gzip.decompress(source.read_bytes()).decode("utf-8").splitlines()

@@ -49,9 +49,7 @@ LEFT_OUT = ("ensemble", "kernel-further", "network", "substitution")
 class OwnTexts:
     """The user's table, what to hide in it, and how to read it.
 
-    Attributes:
-        group_column: column of ids of texts that belong together.
-        table: further arguments of `vecveil.texts.tables.read_table`.
+    ``group_column`` groups texts that belong together; ``table`` are arguments of `vecveil.texts.tables.read_table`.
     """
 
     input: Path
@@ -68,10 +66,10 @@ class DemoResult:
     """Result of a run of the demo.
 
     Attributes:
-        audit: what attackers find in the half of the texts that the protector was not fitted on.
+        audit: what attackers recover in the half of the texts that the protector was not fitted on.
         folder: where the files are.
         rows: number of texts, all of them protected.
-        synthetic: whether the texts were the bundled ones.
+        synthetic: the texts were the bundled ones.
         seconds: wall-clock time.
     """
 
@@ -82,7 +80,6 @@ class DemoResult:
     seconds: float
 
     def to_record(self) -> dict[str, Any]:
-        """Return the audit record and where the files are."""
         return {
             "folder": str(self.folder),
             "files": {name: str(self.folder / name) for name in FILES},
@@ -93,12 +90,11 @@ class DemoResult:
         }
 
     def summary(self) -> str:
-        """Return the table for the terminal, with the files."""
         left_out = f"To save time the demo leaves out the attacks {', '.join(LEFT_OUT)}; `vecveil audit` runs them."
         lines = [*self._modes(), self.audit.summary(), left_out, ""]
         if self.synthetic:
             lines += [
-                "The texts are bundled notes: synthetic, nobody's, more regular than real ones.",
+                "The texts are bundled notes: synthetic, and more regular than real ones.",
                 "Your own: vecveil demo --input notes.csv --text-column text --concept FILE.yaml",
                 "",
             ]
@@ -113,7 +109,7 @@ class DemoResult:
         return "\n".join(lines) + "\n"
 
     def _modes(self) -> list[str]:
-        """Return what each mode leaves an attacker with the storage, and what search keeps."""
+        """Return for each mode what the storage reveals and what search keeps."""
         utility, worst = self.audit.record["utility"], self.audit.worst
 
         def recall(task: str) -> str:
@@ -124,7 +120,7 @@ class DemoResult:
             ("no protection", f"{worst['clean']:.0%}", "100%", ""),
             ("sealed index", "ciphertext", "100%", "you hold a key where you search"),
             ("sealed search", read, recall("sealed_search"), f"the same, and a database finds {CANDIDATES} candidates"),
-            ("protected vectors", read, recall("neighbours"), "somebody without a key uses the vectors"),
+            ("protected vectors", read, recall("neighbours"), "others use the vectors without a key"),
             ("guessing", f"{worst['chance']:.0%}", "", ""),
         ]
         head = f"{'Mode':<19}{'listed words recovered':>22}  {'ten nearest found':>17}  if"
@@ -142,10 +138,9 @@ def run_demo(
     command: str | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> DemoResult:
-    """Return the result of the main job and write its files into ``folder``.
+    """Run the demo and write its files into ``folder``: all of them at the end, or none.
 
-    The texts are split in two halves by group: one teaches the protector, the other is audited. All
-    files appear together when everything has succeeded, and none otherwise.
+    The texts are split in two halves by group: one fits the protector, the other is audited.
 
     Args:
         own: None takes the bundled synthetic notes.
@@ -185,7 +180,7 @@ def run_demo(
 
     audit_texts, audit_concept = part(other.tolist())
     audit_groups = None if groups is None else [groups[i] for i in other]
-    try:  # before the work: what the audit at the end would refuse
+    try:  # before the work: check what the audit would refuse at the end
         make_case(
             audit_concept.find(audit_texts, show_progress=False),
             Options(seed=seed, groups=audit_groups),
@@ -232,7 +227,7 @@ def run_demo(
 
 
 def _search_tasks(X: Embeddings) -> list[UtilityTask]:
-    """Return the task of sealed search, where the texts are so many that it does not fetch most of them."""
+    """Return the task of sealed search if there are many more texts than candidates."""
     rows = len(X)
     return [SealedSearchTask(X, candidates=CANDIDATES, collection_size=rows)] if rows >= 2 * CANDIDATES else []
 
@@ -247,13 +242,13 @@ def _write_protected(
     with open_writer(path, types=types, metadata=metadata) as writer:
         for chunk in chunks:
             clean = X[chunk.first_row : chunk.first_row + chunk.rows]
-            if len(clean):  # the bundled notes are not all used
+            if len(clean):  # the demo does not use all bundled notes
                 columns = {name: values[: len(clean)] for name, values in chunk.columns.items()}
                 writer.write(protector.protect(clean), columns)
 
 
 def check_folder(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that contains files of the demo's names that the demo did not write."""
+    """Reject a folder with files of the demo's names that the demo did not write."""
     if folder.exists() and not folder.is_dir():
         raise DataFileError(f"`out` is a folder: {folder.name} is a file.", param="out")
     try:

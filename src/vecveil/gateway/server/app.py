@@ -61,8 +61,8 @@ def create_app(
 
     Args:
         service: service behind the routes; closed with the application.
-        keys: accepted bearer tokens with their grants; None admits everybody, also to seal and to rank if the service
-            has a sealer.
+        keys: accepted bearer tokens with their grants; None admits everybody, and lets them seal and rank if the
+            service has a sealer.
         routers: further routes, such as a page at ``/``. They must not answer with clean vectors.
         open_paths: further paths that need no key, such as a page that a browser opens.
         hosts: accepted values of the header Host; see `Admission`.
@@ -88,7 +88,7 @@ def create_app(
             Route("/metrics", routes.metrics, methods=["GET"]),
             *(route for router in routers for route in router.routes),
         ],
-        # Starlette puts this inside its own error page, which could show a traceback, and outside routing.
+        # Starlette runs this inside its own error page, which could show a traceback, and outside routing.
         middleware=[Middleware(_Guard, service, admission)],
         exception_handlers={HTTPException: _as_api_error},
         lifespan=lifespan,
@@ -98,7 +98,7 @@ def create_app(
 
 
 def _as_api_error(request: Request, error: Exception) -> Response:
-    """Raise the framework's error as an `ApiError`: its own text may repeat the request."""
+    """Raise the framework's error as an `ApiError`, because its own text may repeat the request."""
     status = getattr(error, "status_code", 400)
     texts = {
         404: ("There is no such path on this server.", "unknown_path"),
@@ -152,7 +152,7 @@ class _Guard:
             if shown.status >= 500 and not isinstance(error, ApiError):
                 name = type(error).__name__
                 event("failed", level=logging.ERROR, id=request_id, code=shown.code, exception=name)
-            # The head of the answer is out: only a closed connection can still show the failure.
+            # The head of the answer is sent: only closing the connection can still signal the failure.
             if status:
                 raise ConnectionAbortedError from None
             # The clients of Jina in LangChain and LlamaIndex show this member alone.
@@ -177,7 +177,6 @@ class _Guard:
 
 
 def _route(path: str) -> str:
-    """Return the name of a path in metrics and the log."""
     if store := _STORE.fullmatch(path):
         return f"{_STORES}/{{name}}{store[1] or ''}"
     return path if path in _ROUTES else "other"
@@ -278,11 +277,7 @@ class _Routes:
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of ``work``; cancel it when the client disconnects.
-
-    Raises:
-        ClientGone: the client disconnected.
-    """
+    """Return the result of ``work``; cancel it and raise `ClientGone` when the client disconnects."""
 
     async def disconnected() -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -23,15 +23,10 @@ class ClientGone(Exception):
 
 
 class ApiError(Exception):
-    """Error that is sent to the client.
+    """Error that is sent to the client, with OpenAI's ``type`` as ``kind``.
 
-    Args:
-        status: HTTP status code.
-        text: message.
-        kind: OpenAI's ``type``.
-        code: stable code; also a label of the metric ``vecveil_errors``.
-        param: field of the request at fault.
-        retry_after: seconds after which a retry may succeed.
+    ``code`` is stable and labels the metric ``vecveil_errors``; ``param`` is the invalid field of the request; a retry
+    may succeed after ``retry_after`` seconds.
     """
 
     def __init__(
@@ -65,10 +60,8 @@ class ApiError(Exception):
 class UpstreamError(ApiError):
     """Raised when the upstream does not answer, or not with vectors.
 
-    Args:
-        lost: whether the connection failed, after which another server may answer.
-        refused: HTTP status of the upstream's refusal.
-        options: keyword arguments of `ApiError`.
+    ``lost``: the connection failed, and another server may answer the next request. ``refused``: HTTP status of the
+    upstream's refusal.
     """
 
     def __init__(
@@ -122,7 +115,7 @@ def api_error_of(error: Exception) -> ApiError:
 
 
 def not_granted(param: str | None = None) -> ApiError:
-    """Return the error for a missing grant; it is the same where the collection does not exist."""
+    """Return the error for a missing grant, which is also that for a missing collection."""
     text = "The API key has no grant for this, or there is no such collection."
     return ApiError(403, text, kind="permission_error", code="not_granted", param=param)
 
@@ -130,12 +123,12 @@ def not_granted(param: str | None = None) -> ApiError:
 def upstream_refusal(status: int, content: bytes, retry_after: str | None) -> UpstreamError:
     """Return the error for an upstream's answer that is not 200.
 
-    The error shows the status and a known code, nothing else of ``content``, which may be cut off.
+    The error shows the status and a known code, nothing else of ``content``, which may be truncated.
     """
     code = _upstream_code(content)
     named = f" ({code})" if code else ""
     if status == 429:
-        text = f"The upstream takes no more requests at the moment{named}."
+        text = f"The upstream accepts no more requests at the moment{named}."
         return UpstreamError(
             429, text, code="upstream_rate_limited", kind=RATE_LIMIT, retry_after=_seconds(retry_after), refused=status
         )

@@ -1,4 +1,4 @@
-"""Logs and metrics of the server: JSON lines for uvicorn and asyncio too, and Prometheus. Neither has request data."""
+"""Logs (JSON lines, for uvicorn and asyncio too) and Prometheus metrics of the server, without request data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def event(name: str, *, level: int = logging.INFO, **fields: Any) -> None:
 
 
 class _JsonLines(logging.Formatter):
-    """Formats a record as one line of JSON; of an exception it writes the type alone."""
+    """Formats a record as one line of JSON, with only the type of an exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -52,11 +52,7 @@ class _JsonLines(logging.Formatter):
 
 
 def configure_logging(*, access: bool = True) -> None:
-    """Send the logs of the server, uvicorn and asyncio to stderr as JSON lines.
-
-    Args:
-        access: log a line for each request.
-    """
+    """Send the logs of the server, uvicorn and asyncio to stderr as JSON lines; ``access`` adds one per request."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines())
     if not access:
@@ -76,11 +72,7 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 
 
 class Metrics:
-    """Metrics of one server, over all its processes where `MULTIPROCESS_FOLDER` is set.
-
-    Raises:
-        InvalidInputError: `MULTIPROCESS_FOLDER` names no folder that can be written to.
-    """
+    """Metrics of one server, over all its processes if `MULTIPROCESS_FOLDER` names a writable folder."""
 
     def __init__(self) -> None:
         _check_folder(_folder())
@@ -109,11 +101,9 @@ class Metrics:
 
     @property
     def content_type(self) -> str:
-        """Media type of the text format."""
         return prometheus_client.CONTENT_TYPE_LATEST
 
     def text(self) -> bytes:
-        """Return the metrics in Prometheus' format."""
         registry = self._registry
         # A fresh registry reads the files of all processes, whichever process answers the scrape.
         if (folder := _folder()) is not None:

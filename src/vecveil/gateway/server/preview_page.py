@@ -1,7 +1,7 @@
 """The page at ``/``: show what an attack recovers from a few texts, before and after protection.
 
 The folder ``page`` contains its HTML, CSS and JavaScript. The CLI passes in the attack, which this package must not
-import. Loaded protectors and the one job stay in memory.
+import. Loaded protectors and the single job stay in memory.
 """
 
 from __future__ import annotations
@@ -67,13 +67,7 @@ _ENCODING_SECONDS = 120.0
 
 @dataclass(frozen=True, repr=False)
 class PageTexts:
-    """Initial content of the page.
-
-    Attributes:
-        words: candidate words.
-        samples: texts to attack.
-        background: description of the attacker's training texts.
-    """
+    """Initial content of the page: candidate words, texts to attack, description of the attacker's training texts."""
 
     words: Sequence[str]
     samples: Sequence[str]
@@ -82,13 +76,7 @@ class PageTexts:
 
 @dataclass(frozen=True)
 class PageLimits:
-    """Limits of the page.
-
-    Attributes:
-        texts, words: number per job.
-        file_bytes: size of a protector's file.
-        files: loaded protectors kept in memory.
-    """
+    """Limits of the page: texts and words of a job, bytes of a protector's file, and files to keep in memory."""
 
     texts: int = 20
     text_characters: int = 2000
@@ -103,7 +91,6 @@ class PageLimits:
 
     @property
     def job_bytes(self) -> int:
-        """Largest body of a job."""
         # JSON escapes a character beyond the BMP as two \uXXXX: 12 bytes. 4,096 for the syntax.
         return 12 * (self.texts * self.text_characters + self.words * self.word_characters) + 4096
 
@@ -118,7 +105,6 @@ class JobRequest:
 
 
 def parse_job(body: bytes, limits: PageLimits) -> JobRequest:
-    """Return the job in a body."""
     content = parse_object(body)
     protector = content.get("protector")
     if not isinstance(protector, str) or not 0 < len(protector) <= 200:
@@ -142,7 +128,7 @@ def _lines(content: dict[str, Any], name: str, fewest: int, most: int, longest: 
         if len(line) > longest:
             raise refuse(f"Line {i} of the {name} has {len(line)} characters; {longest} are the most.")
         if not is_unicode(line):
-            raise refuse(f"Line {i} of the {name} is no valid Unicode.")
+            raise refuse(f"Line {i} of the {name} is not valid Unicode.")
     return lines
 
 
@@ -152,8 +138,6 @@ class _StoppedError(Exception):
 
 @dataclass(eq=False, repr=False)
 class PreviewJob:
-    """A running or ended preview."""
-
     id: str
     state: Literal["running", "done", "failed", "cancelled"] = "running"
     share: float = 0.0
@@ -165,7 +149,6 @@ class PreviewJob:
     stop: bool = False
 
     def describe(self) -> dict[str, Any]:
-        """Return the job's state as JSON."""
         shown = ("id", "state", "share", "what", "error", "code", "result")
         return {name: getattr(self, name) for name in shown}
 
@@ -173,9 +156,7 @@ class PreviewJob:
 class PreviewJobs:
     """Runs one job at a time on a thread and keeps its result until it is fetched or expires.
 
-    Args:
-        abandoned: seconds without a poll after which a job is stopped.
-        kept: seconds after which an unfetched result is dropped.
+    ``abandoned`` seconds without a poll stop a job; ``kept`` seconds later an unfetched result is dropped.
     """
 
     def __init__(self, *, abandoned: float = 150.0, kept: float = 300.0) -> None:
@@ -186,11 +167,7 @@ class PreviewJobs:
         self._thread: threading.Thread | None = None
 
     def start(self, work: Callable[[Report], dict[str, Any]]) -> PreviewJob:
-        """Start ``work`` and return its job.
-
-        Raises:
-            ApiError: 429, another job is running.
-        """
+        """Start ``work`` and return its job; raise `ApiError` 429 if another job is running."""
         with self._lock:
             # The thread, not the job's state: a cancelled job works on until its next report.
             if self._thread is not None and self._thread.is_alive():
@@ -201,11 +178,7 @@ class PreviewJobs:
         return job
 
     def poll(self, id: str) -> dict[str, Any]:
-        """Return a job's state; drop an ended job.
-
-        Raises:
-            ApiError: 404, no such job.
-        """
+        """Return a job's state, and drop an ended job; raise `ApiError` 404 if there is none."""
         with self._lock:
             job = self._find(id)
             job.polled = time.monotonic()
@@ -264,9 +237,7 @@ def _busy(text: str) -> ApiError:
 class PageProtector:
     """A protector on the page and the upstream of its clean vectors.
 
-    Attributes:
-        id: policy name of a served protector; random and secret for a loaded one.
-        model: model name for the upstream.
+    ``id`` is the policy name of a served protector, and random and secret for an uploaded one.
     """
 
     id: str
@@ -277,7 +248,6 @@ class PageProtector:
     served: bool
 
     def describe(self) -> dict[str, Any]:
-        """Return the page's description of the protector."""
         protector, guarantee = self.protector, self.protector.guarantee
         return {
             "id": self.id,
@@ -295,7 +265,7 @@ class PageProtector:
 
 
 class _Shelf:
-    """Served protectors, and the last ``most`` loaded by visitors, which are not listed."""
+    """Served protectors, and the last ``most`` uploaded by visitors, which are not listed."""
 
     def __init__(self, served: Mapping[str, tuple[Protector, Upstream]], most: int) -> None:
         self.served = {}
@@ -315,14 +285,10 @@ class _Shelf:
         return protector
 
     def add(self, content: bytes, name: str) -> PageProtector:
-        """Load and return the protector in ``content``; nothing in it is executed.
-
-        Raises:
-            ApiError: no protector, or a protector for a different encoder.
-        """
+        """Load and return the protector in ``content`` without executing any of it; its encoder must be served."""
         protector = _read(content)
         partner = self._partner(protector)
-        id = secrets.token_urlsafe(16)  # unguessable: whoever knows it may use the protector
+        id = secrets.token_urlsafe(16)  # unguessable: anyone who knows it may use the protector
         added = PageProtector(id, name, protector, partner.upstream, partner.model, served=False)
         self._loaded[id] = added
         while len(self._loaded) > self._most:
@@ -333,7 +299,6 @@ class _Shelf:
         self._loaded.pop(id, None)
 
     def _partner(self, protector: Protector) -> PageProtector:
-        """Return a served protector with the same encoder."""
         # Never load an encoder by the name in an uploaded file: it may be any folder or URL.
         info = protector.encoder_info
         for served in self.served.values():
@@ -361,7 +326,7 @@ def _read(content: bytes) -> Protector:
         try:
             return load(path)
         except ProtectorFileError:
-            text = "The file is no protector: it is damaged, cut off, of a later version, or something else."
+            text = "The file is not a protector, or it is damaged, truncated or of a later version."
         except (InvalidInputError, OSError, MemoryError):
             text = "The file could not be loaded."
     raise ApiError(400, text, code="not_a_protector")
@@ -377,11 +342,8 @@ def page_router(
 ) -> Router:
     """Return the routes of the page: ``/``, and its API under ``/page/``.
 
-    Args:
-        served: protectors and their upstreams by policy name.
-        preview: the attack.
-        texts: initial content.
-        server_limits: source of the time limit for bodies.
+    ``served`` has protectors and their upstreams by policy name, ``preview`` is the attack, ``texts`` the initial
+    content, and ``server_limits`` the time limit for bodies.
     """
     page = _Page(served, preview, texts, limits or PageLimits(), server_limits or Limits())
     return Router(

@@ -1,6 +1,7 @@
 """Release vectors: the only path by which vectors leave the server.
 
-An answer is serialised from a `Released`, which only `release` creates. A mistake elsewhere cannot send a clean vector.
+An answer is serialised from a `Released`, which only `release` creates, so that a mistake elsewhere cannot send a clean
+vector.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Admit and parse requests: host, API key, load, body, and the fields of embeddings and rerank requests.
 
-Every rejection is an `ApiError`, raised here or by `Service`; `server` answers oversized heads, `app` unknown paths.
+Every rejection is an `ApiError` from here or `Service`; `server` answers oversized heads, `app` unknown paths.
 """
 
 from __future__ import annotations
@@ -55,10 +55,7 @@ _TOKENS = (
 class Admission:
     """Admission control by host, API key and load, before a body is read.
 
-    Attributes:
-        keys: accepted API keys; None admits everybody.
-        open_paths: paths that need no key.
-        hosts: accepted values of the header Host, lower case and without port; None accepts any.
+    ``keys`` None admits everybody. ``hosts`` None accepts any Host header, else names in lower case without port.
     """
 
     limits: Limits
@@ -69,8 +66,7 @@ class Admission:
     def check(self, scope: Scope, *, running: int) -> ApiClient:
         """Return the client; raise `ApiError`: 421 wrong host, 401 no valid key, 429 too many requests.
 
-        Args:
-            running: concurrent requests, including this one.
+        ``running`` counts the concurrent requests, including this one.
         """
         client = None if self.keys is not None else ApiClient()
         # DNS rebinding: a web page whose name resolves to 127.0.0.1 is same-origin with a local server.
@@ -78,7 +74,7 @@ class Admission:
             hosts = [value for name, value in scope["headers"] if name == b"host"]
             # With two Host headers, a proxy in front may have checked the other one.
             if len(hosts) != 1 or _host_name(hosts[0]) not in self.hosts:
-                raise ApiError(421, "This server does not go by that name.", code="another_host", param="Host")
+                raise ApiError(421, "This server does not accept that Host.", code="another_host", param="Host")
         if self.keys is not None and scope["path"] not in self.open_paths:
             shown = [value for name, value in scope["headers"] if name == b"authorization"]
             # The same holds for Authorization: none of several is trusted.
@@ -91,7 +87,7 @@ class Admission:
 
 
 class RateLimit:
-    """Token bucket of each API key: ``per_minute`` requests of a ``kind`` a minute, and as many at once."""
+    """Token bucket for each API key: ``per_minute`` requests of a ``kind`` a minute, and as many at once."""
 
     def __init__(self, per_minute: int, kind: str = "rerank") -> None:
         self._most, self._kind, self._buckets = per_minute, kind, dict[int, tuple[float, float]]()
@@ -114,20 +110,16 @@ class RateLimit:
 
 def _host_name(host: bytes) -> str:
     text = host.decode("latin-1").strip().lower()
-    # An IPv6 address has colons itself, so it stands in brackets: [::1]:8080.
+    # An IPv6 address contains colons, so it is in brackets: [::1]:8080.
     return text.partition("]")[0] + "]" if text.startswith("[") else text.partition(":")[0]
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """Return the headers by lower-case name; of a repeated header the last value.
-
-    Raises:
-        ApiError: the header of the policy or of the side is given twice.
-    """
+    """Return the headers by lower-case name, the last value of each; reject repeated ones that decide protection."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key = name.decode("latin-1")
-        # These two decide the protection; a gateway in front may have checked the other value.
+        # These two headers decide the protection; a gateway in front may have checked the other value.
         if key in headers and key in (POLICY_HEADER, SIDE_HEADER):
             raise ApiError(
                 400, "The headers X-Vecveil-Policy and X-Vecveil-Input must be given once.", code="invalid_header"
@@ -139,10 +131,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
 async def read_body(
     receive: Receive, headers: Mapping[str, str], limits: Limits, *, kind: str = "application/json"
 ) -> bytes:
-    """Return the body of a request; memory use is bounded by the limit.
-
-    Args:
-        kind: required media type.
+    """Return the body of a request of media type ``kind``; the limit bounds memory use.
 
     Raises:
         ApiError: 415 another media type or a compressed body, 413 too large, 408 too slow.
@@ -178,7 +167,7 @@ async def read_body(
 
 @dataclass(frozen=True, repr=False)
 class Sealing:
-    """Sealed rows that a client requests with protected vectors: the fields of the request of these names."""
+    """Fields of a request for sealed rows."""
 
     collection: str
     ids: list[str]
@@ -188,17 +177,10 @@ class Sealing:
 
 @dataclass(frozen=True, repr=False)
 class EmbeddingRequest:
-    """A parsed request for embeddings.
+    """A parsed request for embeddings; None stands for a missing field.
 
-    Attributes:
-        texts: at least one, none empty.
-        model: model name without the suffix of the side.
-        named: model name as the client sent it.
-        policy: policy name in the header, or None.
-        base64: encode vectors as base64 of little-endian float32 instead of lists.
-        dimensions: required dimension, or None.
-        ids: one item id per text, or None.
-        sealing: None seals nothing.
+    ``named`` is the model name as sent, ``model`` the same without the suffix of the side. At least one text, none
+    empty. ``base64`` encodes vectors as little-endian float32 instead of lists.
     """
 
     texts: list[str]
@@ -214,16 +196,10 @@ class EmbeddingRequest:
 
 @dataclass(frozen=True, repr=False)
 class RerankRequest:
-    """A parsed request to rank sealed documents.
+    """A parsed request to rank sealed documents; ``top`` is the number to return.
 
-    Attributes:
-        ids: distinct ids of the documents.
-        blobs: sealed documents; empty for one that is no base64.
-        model: model name, which may be empty.
-        policy: policy name in the header, or None.
-        top: number of documents to return.
-        with_texts: return the documents' texts.
-        collection: None takes the one whose key sealed the documents.
+    ``ids`` are distinct; the blob of a document that is not base64 is empty. Without ``collection``, the documents' key
+    determines it.
     """
 
     query: str
@@ -246,10 +222,7 @@ def split_side(model: str) -> tuple[str, Side | None]:
 def parse_request(
     body: bytes, headers: Mapping[str, str], *, max_inputs: int, client_ids: bool = False
 ) -> EmbeddingRequest:
-    """Return the parsed request; unknown fields are ignored.
-
-    Args:
-        client_ids: accept item ids from clients (field ``vecveil_ids``).
+    """Return the parsed request; unknown fields are ignored. ``client_ids`` accepts item ids from clients.
 
     Raises:
         ApiError: 400, with the invalid field but not its value.
@@ -279,14 +252,10 @@ def parse_request(
 
 
 def parse_rerank(body: bytes, headers: Mapping[str, str], limits: Limits) -> RerankRequest:
-    """Return the parsed request; unknown fields are ignored.
-
-    Raises:
-        ApiError: 400, with the invalid field but not its value.
-    """
+    """Return the parsed request; unknown fields are ignored. Raises as `parse_request`."""
     content = parse_object(body)
     query, documents, top = (content.get(name) for name in ("query", "documents", "top_n"))
-    # No vectors: chosen directions would give a stored vector away with fewer requests than texts do.
+    # No vectors: chosen directions would reveal a stored vector with fewer requests than texts.
     if not isinstance(query, str) or not query.strip() or not is_unicode(query):
         raise invalid("query", "must be a text that is not empty; vectors are not accepted.")
     if not isinstance(documents, list) or not 0 < len(documents) <= limits.documents:
@@ -348,12 +317,10 @@ def is_unicode(text: str) -> bool:
 
 
 def invalid(param: str, text: str, code: str = "") -> ApiError:
-    """Return the error 400 for a field of a request."""
     return ApiError(400, f"`{param}` {text}", code=code or f"invalid_{param}", param=param)
 
 
 def is_integer(value: Any) -> bool:
-    """Return whether a JSON value is an integer."""
     return isinstance(value, int) and not isinstance(value, bool)  # JSON's true is an int to Python
 
 
@@ -455,7 +422,7 @@ _WITHOUT_KEYS = ("seal", "rank", "search")
 
 @dataclass(frozen=True)
 class ApiClient:
-    """Whoever presents one API key.
+    """Client that presents one API key.
 
     Attributes:
         number: number of the key in its file, for the log; 0 on a server without API keys.
@@ -467,7 +434,6 @@ class ApiClient:
     grants: frozenset[tuple[str, str]] | None = None
 
     def may(self, action: str, collection: str) -> bool:
-        """Return whether the client may do ``action`` in ``collection``, or in the index of that name."""
         return action in _WITHOUT_KEYS if self.grants is None else (action, collection) in self.grants
 
 
@@ -475,11 +441,11 @@ class ApiKeys:
     """API keys that clients may present, with their grants; memory contains only digests of the keys.
 
     Args:
-        source: ``env:NAME``, or a file with mode 600. A line is a key and its grants, such as ``rank:notes``, divided
-            by spaces; other characters of a collection's name may be percent-encoded. # starts a comment line.
+        source: ``env:NAME``, or a file with mode 600. A line is a key and its grants, such as ``rank:notes``, separated
+            by spaces; percent-encode other characters of a collection's name. # starts a comment line.
 
     Raises:
-        KeyFileError: no key, a short key, an unknown grant, a key given twice, or a file that others can read.
+        KeyFileError: no key, a short key, an unknown grant, a duplicate key, or a file that others can read.
     """
 
     def __init__(self, source: str) -> None:
@@ -511,10 +477,10 @@ class ApiKeys:
         return f"ApiKeys({len(self._clients)})"
 
     def client(self, authorization: bytes | None) -> ApiClient | None:
-        """Return who presents the key in the header, or None, in time that does not depend on the keys."""
+        """Return the client whose key is in the header, or None, in time that does not depend on the keys."""
         scheme, _, given = (authorization or b"").partition(b" ")
         shown = hashlib.sha256(given.strip()).digest()
-        # No early exit: the duration must not show which key matched.
+        # No early exit: the duration must not reveal which key matched.
         known = [client for digest, client in self._clients.items() if hmac.compare_digest(digest, shown)]
         return known[0] if known and scheme.lower() == b"bearer" else None
 
@@ -522,9 +488,8 @@ class ApiKeys:
 def read_secret(source: str, param: str) -> str:
     """Return the content of ``env:NAME`` or of a file, stripped.
 
-    Raises:
-        KeyFileError: no value, or a file that others can read. The message quotes neither value nor source: the
-            source may be a secret passed in place of its name.
+    The error for no value or a file that others can read quotes neither value nor source: the source may be a secret
+    passed in place of its name.
     """
     if source.startswith(ENVIRONMENT):
         name = source.removeprefix(ENVIRONMENT)

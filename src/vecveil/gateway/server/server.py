@@ -105,11 +105,7 @@ def run(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket.
-
-    Raises:
-        InvalidInputError: the address is in use or invalid.
-    """
+    """Return a listening socket; raise `InvalidInputError` if the address is in use or invalid."""
     # Opened before encoders load: a port in use fails at once, and early clients wait in the backlog.
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -134,14 +130,14 @@ def _run_here(
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            announce()  # uvicorn has installed its signal handlers: a stop is orderly from now on
+            announce()  # uvicorn has installed its signal handlers: from now on it stops cleanly
 
     service = open_service(settings)
     app = _application(service, settings, () if routers is None else routers(service), open_paths)
     config = uvicorn_config(settings, app)
 
     async def serve() -> None:
-        # Not left to the lifespan event: uvicorn would log the error and exit instead of raising it.
+        # Not in the lifespan event: uvicorn would log the error and exit instead of raising it.
         await _start(service)
         await Server(config).serve(sockets=[listening])
 
@@ -172,7 +168,6 @@ def _run_workers(settings: ServeSettings, listening: socket.socket, announce: Ca
 
 
 def _verified_identity(settings: ServeSettings) -> str:
-    """Open and verify the service once and return its identity."""
     service = open_service(settings)
     _application(service, settings, (), ())  # for its checks alone
 
@@ -194,7 +189,7 @@ async def _start(service: Service) -> None:
 
 def _worker_app(settings: ServeSettings, identity: str) -> Starlette:
     configure_logging(access=settings.access_log)
-    warnings.simplefilter("ignore")  # the parent has shown ours; a library's may contain data
+    warnings.simplefilter("ignore")  # the parent has shown our errors; those of libraries may contain data
     try:
         drop_ended_processes()
         service = open_service(settings)
@@ -215,7 +210,7 @@ def _worker_app(settings: ServeSettings, identity: str) -> Starlette:
 
 
 def _identity(service: Service) -> str:
-    """Return a digest of protectors, query settings, key ids and upstreams: all that decides the vectors."""
+    """Return a digest of protectors, query settings, key ids and upstreams: everything that determines the vectors."""
     policies = []
     for name, served in sorted(service.policies.items()):
         policy, protector = served.policy, served.policy.protector
@@ -283,7 +278,6 @@ class _BoundedHead(HttpToolsProtocol):
 
 
 def uvicorn_config(settings: ServeSettings, app: Any, *, factory: bool = False) -> uvicorn.Config:
-    """Return uvicorn's configuration for ``app``, with the limits of ``settings``."""
     return uvicorn.Config(
         app,
         http=_BoundedHead,

@@ -40,7 +40,7 @@ from vecveil.texts.encoders.text_encoder import TextEncoder
 
 _OWNER = "serve"
 _FILE_THREADS = 8
-_FILE_SECONDS = 15.0  # more than a lock of the key store is waited for
+_FILE_SECONDS = 15.0  # longer than the wait for the key store's lock
 _SEARCH_THREADS = 8
 _OPENAI_KEY = "OPENAI_API_KEY"
 # Upstream errors that may pass: the server starts, and the first request verifies the upstream.
@@ -91,7 +91,6 @@ class Service:
 
     @property
     def checked(self) -> int:
-        """Number of policies with a verified upstream."""
         return sum(upstream.verified for upstream in self._upstreams.values())
 
     async def start(self) -> None:
@@ -125,7 +124,6 @@ class Service:
         self._started = True
 
     async def aclose(self) -> None:
-        """Release threads and connections."""
         # Verifications first: a pending one would use an upstream that is being closed.
         for verified in self._upstreams.values():
             verified.close()
@@ -135,11 +133,7 @@ class Service:
         await self.stores.aclose()
 
     def choose(self, request: EmbeddingRequest | RerankRequest) -> ServedPolicy:
-        """Return the policy named in the header, else by the model name, else the only policy.
-
-        Raises:
-            ApiError: 404 for an unknown name.
-        """
+        """Return the policy named in the header, else by the model name, else the only one; raise `ApiError` 404."""
         if request.policy is not None:
             if request.policy in self.policies:
                 return self.policies[request.policy]
@@ -154,11 +148,7 @@ class Service:
         raise ApiError(404, text, code="model_not_found", param="model")
 
     async def answer(self, request: EmbeddingRequest, headers: Mapping[str, str], client: ApiClient) -> bytes:
-        """Return the JSON answer to a request; every vector in it has passed `release`.
-
-        Raises:
-            ApiError, VecveilError: see `vecveil.gateway.server.errors.api_error_of`.
-        """
+        """Return the JSON answer to a request; every vector in it has passed `release`. `api_error_of` shows errors."""
         served = self.choose(request)
         protector = served.policy.protector
         dimension = protector.released_dimension
@@ -201,7 +191,7 @@ class Service:
             for field in sealing.filter_fields:
                 if row and row.get(field) is not None:
                     typed_value(row[field])
-        # Of every later writer's rows, the tokens of a further field would show the database which share its value.
+        # Tokens of an additional field would show the database which later rows share its value.
         keys = self.sealer.keys
         filled = isinstance(keys, KeyStore) and sealing.collection in keys.collections()
         named = set(sealing.filter_fields) if filled and client.grants is not None else set()
@@ -210,17 +200,13 @@ class Service:
             raise ApiError(403, text, kind="permission_error", code="not_granted", param="filter_fields")
 
     async def rerank(self, request: RerankRequest, headers: Mapping[str, str], client: ApiClient) -> bytes:
-        """Return the JSON answer to a request to rank sealed documents.
-
-        Raises:
-            ApiError, VecveilError: see `vecveil.gateway.server.errors.api_error_of`.
-        """
+        """Return the JSON answer to a request to rank sealed documents; errors as for `answer`."""
         if self.sealer is None:
             raise ApiError(404, "This server has no key to open documents with.", code="unknown_path")
         collection, served = await self._files.run(partial(self._target, self.sealer, request, client))
         embed = self._upstreams[served.name].embed
         encoded = await embed([request.query], model=request.model, headers=headers, query=True)
-        if not encoded.vectors.any():  # an LSA encoder, for words that it does not know
+        if not encoded.vectors.any():  # an LSA encoder, for unknown words
             raise ApiError(400, "The encoder has no vector for `query`.", code="invalid_query", param="query")
         rank = partial(self.sealer.rank, ids=request.ids, collection=collection, top=request.top, on_invalid="skip")
         ranking = await self._files.run(partial(rank, encoded.vectors[0], request.blobs))
@@ -233,7 +219,7 @@ class Service:
         exact = client.may("scores", collection)
         results: list[dict[str, object]] = []
         for place, (name, score, text) in enumerate(zip(ranking.ids, ranking.scores, ranking.texts, strict=True)):
-            # Without the grant, a function of the place alone.
+            # Without the grant, the score depends on the rank alone.
             shown = float(score) if exact else 1 - place / len(request.ids)
             document = {"document": {"text": text}} if request.with_texts and text is not None else {}
             results.append({"index": positions[name], "relevance_score": shown, **document})
@@ -251,7 +237,7 @@ class Service:
         protector = keys.read(collection).protector
         filled = [s for s in self.policies.values() if s.policy.protector.fingerprint == protector]
         if protector is not None and not filled:
-            text = "The documents belong to a protector that this server has not."
+            text = "The documents belong to a protector that this server does not serve."
             raise ApiError(409, text, code="another_protector")
         served = filled[0] if filled else self.choose(request)
         if served.policy.protector.text_only:
@@ -261,13 +247,12 @@ class Service:
     def _sealed(
         self, served: ServedPolicy, request: EmbeddingRequest, encoded: Encoded
     ) -> list[tuple[bytes, dict[str, str]]]:
-        """Return the blob and the filter tokens of each row."""
         sealing = request.sealing
         assert sealing is not None
         assert self.sealer is not None
         keys, name, metadata = self.sealer.keys, sealing.collection, sealing.metadata
         with _failure_logged(served):
-            # First: metadata that cannot be sealed make no collection.
+            # First: metadata that cannot be sealed must not create a collection.
             blobs = self.sealer.seal(
                 encoded.vectors, texts=request.texts, ids=sealing.ids, collection=name, metadata=metadata
             )
@@ -284,7 +269,7 @@ class Service:
             keys.check_protector(name, protector.fingerprint, adding=True, encoder=protector.encoder_info.fingerprint)
             noted = keys.read(name)
             tokens = filter_tokens(noted, {*noted.filter_fields, *sealing.filter_fields}, blobs, metadata)
-            keys.note_filter_fields(name, sealing.filter_fields)  # behind the tokens, which check the values
+            keys.note_filter_fields(name, sealing.filter_fields)  # after the tokens, which check the values
         self.metrics.blobs.labels("sealed").inc(len(blobs))
         return list(zip(blobs, tokens, strict=True))
 
@@ -333,11 +318,7 @@ def _warn(served: ServedPolicy) -> None:
 
 
 def open_service(settings: ServeSettings) -> Service:
-    """Return the service of ``settings``, with upstreams still to be verified.
-
-    Raises:
-        VecveilError: an unusable file, key or encoder.
-    """
+    """Return the service of ``settings``, whose upstreams are not yet verified; raise for unusable files or keys."""
     sealer = None if settings.seal_key is None else Sealer(settings.seal_key)
     if sealer is not None:
         for name, place in settings.indexes.items():
@@ -364,7 +345,7 @@ def open_service(settings: ServeSettings) -> Service:
 
 
 def _index_upstream(settings: ServeSettings, upstreams: Mapping[str, Upstream]) -> tuple[Upstream, TextEncoder]:
-    """Return the upstream of queries to indexes, shared with policies where it is theirs too, and its encoder."""
+    """Return the upstream of index queries, shared with policies of the same encoder, and its encoder."""
     name = settings.upstream.encoder or "minilm"
     if is_endpoint(name):
         # The encoder is for its fingerprint; `HttpUpstream` sends the queries.

@@ -31,12 +31,8 @@ _FOLDERS = ("encoder", "upstream")
 class ServedPolicySettings:
     """Configuration of one policy.
 
-    Attributes:
-        protector: path of the protector's file.
-        query_noise: noise of a query in units of a document's; 0 for none.
-        key: source of the noise keys: a key file, or ``env:NAME``.
-        ledger: path of an existing ledger.
-        upstream: None uses the server's upstream.
+    ``query_noise`` is in units of a document's, 0 for none. ``key`` is a key file of noise keys, or ``env:NAME``. The
+    ``ledger`` must exist. Without ``upstream``, the server's is used.
     """
 
     protector: str
@@ -60,7 +56,7 @@ class UpstreamSettings:
         connections: size of the connection pool.
         dimensions: value sent with every request, for models that can shorten their vectors.
         encoding_format: base64 is smaller and exact.
-        batch_size: texts in one request; some services take ten at most.
+        batch_size: texts in one request; some services accept at most ten.
         max_response_bytes: limit of an answer's size.
     """
 
@@ -90,16 +86,16 @@ class UpstreamSettings:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of requests, per process.
+    """Limits of requests, per process. Requests beyond a limit on their number get 429.
 
     Attributes:
         inputs: texts per request.
-        concurrent: concurrent requests; further ones get 429.
+        concurrent: concurrent requests.
         body_seconds: time for a client to send its body.
         shutdown_seconds: time for running requests when the server ends.
         documents: documents of a request to ``/v1/rerank``.
-        results: documents of an answer, the best ones. Longer orders give the exact vectors away sooner.
-        reranks_per_minute: requests to ``/v1/rerank`` of one API key in one process; further ones get 429.
+        results: documents of an answer, the best ones. Longer rankings reveal the exact vectors sooner.
+        reranks_per_minute: requests to ``/v1/rerank`` of one API key in one process.
         searches_per_minute: searches of indexes, likewise.
     """
 
@@ -190,7 +186,7 @@ class ServeSettings:
         check_count(self.workers, owner=owner, param="workers", maximum=_MAX_WORKERS)
         if not isinstance(self.host, str) or not self.host:
             raise InvalidInputError("`host` is empty. Give the address to listen on.", param="host")
-        # A gateway in front may check keys, but cannot tell which collections a key opens.
+        # A gateway in front may check keys, but does not know which collections a key opens.
         if self.seal_key is not None and self.api_keys is None and not self.is_local:
             raise InvalidInputError(
                 "`seal_key` needs `api_keys` where other machines reach the server: otherwise they rank every "
@@ -208,10 +204,10 @@ class ServeSettings:
 
 
 def read_config(path: str | os.PathLike[str]) -> ServeSettings:
-    """Return the settings in a YAML file; its relative paths start at its folder.
+    """Return the settings in a YAML file; relative paths start at its folder.
 
     Raises:
-        DataFileError: the file is unreadable or no plain YAML.
+        DataFileError: the file is unreadable or not plain YAML.
         InvalidInputError: an unknown key or a wrong value. The message shows no value: it may be a misplaced secret.
     """
     path = expanded(path)

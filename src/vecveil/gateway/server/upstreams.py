@@ -47,12 +47,7 @@ _MODELS = 64  # clients may name any number of models
 
 @dataclass(frozen=True, repr=False)
 class Encoded:
-    """Clean vectors, never logged and never sent to a client.
-
-    Attributes:
-        vectors: (N, n) float32, finite.
-        tokens: token count of the upstream, or 0.
-    """
+    """Clean vectors (N, n), finite, never logged or sent to a client, and the upstream's token count or 0."""
 
     vectors: Embeddings
     tokens: int = 0
@@ -65,7 +60,7 @@ class Asked(TypedDict):
         model: model name in the client's request.
         dimension: required dimension; None accepts any.
         headers: the client's headers, by lower-case name.
-        query: the texts are queries, for an encoder that treats them apart.
+        query: the texts are queries, for an encoder that treats them differently.
     """
 
     model: str
@@ -88,11 +83,7 @@ class Upstream(Protocol):
     losses: int
 
     async def embed(self, texts: Sequence[str], **asked: Unpack[Asked]) -> Encoded:
-        """Return the vectors of ``texts``.
-
-        Raises:
-            UpstreamError, EncoderError: no answer, or not one finite vector per text.
-        """
+        """Return one finite vector for each text; raise `UpstreamError` or `EncoderError` if there is none."""
         ...
 
     async def aclose(self) -> None:
@@ -101,15 +92,10 @@ class Upstream(Protocol):
 
 
 class VerifiedUpstream:
-    """An upstream that is verified to serve the protector's encoder before it encodes.
+    """An upstream that must prove to be the protector's encoder before it encodes.
 
     A local encoder is verified once; a server's model again after a minute, 100 requests or a lost connection. A
-    rejected model stays rejected for 30 seconds without a further request to the upstream.
-
-    Args:
-        policy: name for logs and errors.
-        protector: protector whose encoder the upstream must match.
-        upstream: upstream to verify.
+    rejected model stays rejected for 30 seconds without a further request. ``policy`` names it in logs and errors.
     """
 
     def __init__(self, policy: str, protector: Protector, upstream: Upstream) -> None:
@@ -135,7 +121,7 @@ class VerifiedUpstream:
             texts, model=model, dimension=self._protector.dimension, headers=headers, query=query
         )
         await self.ensure(model, headers)  # a retry may have reached another server
-        # Longer vectors are the protector's to refuse. A local encoder may know no word of a text.
+        # The protector refuses longer vectors. A local encoder may not know any word of a text.
         if not self._local and np.linalg.norm(encoded.vectors, axis=1).min() < self._protector.least_norm:
             self._verified.clear()
             self._refuse("vectors shorter than the fit's")
@@ -266,7 +252,7 @@ class _Waiting:
 
 
 class LocalUpstream:
-    """Encodes on one thread and batches the requests that wait meanwhile.
+    """Encodes on one thread, in batches of the waiting requests.
 
     Args:
         encoder: any object with ``encode``.
@@ -330,7 +316,7 @@ class LocalUpstream:
         rows = 0
         # The first request always fits: one with more than max_texts is a batch alone.
         while self._queue and (not batch or rows + len(self._queue[0].texts) <= self._max_texts):
-            if batch and self._queue[0].query != batch[0].query:  # a prompt of their own
+            if batch and self._queue[0].query != batch[0].query:  # queries may have a separate prompt
                 break
             waiting = self._queue.popleft()
             if not waiting.vectors.done():  # done: the client disconnected
@@ -366,8 +352,8 @@ def _fail(waiting: _Waiting, error: UpstreamError) -> None:
 class HttpUpstream:
     """One model of an OpenAI-compatible server, or the model that a client names.
 
-    The server sees the texts and is trusted with nothing else: its answer is validated, bounded in size, and never
-    quoted to a client. Redirects are not followed.
+    The server sees the texts and is otherwise untrusted: its answer is validated, bounded in size, and never quoted to
+    a client. Redirects are not followed.
 
     Args:
         url: base URL, such as ``https://api.openai.com/v1``.
@@ -447,7 +433,7 @@ class HttpUpstream:
     async def _post_once(self, body: bytes, headers: dict[str, str]) -> bytes:
         # Raised outside the handlers, without a chained exception: httpx's contains the headers and so the key.
         try:
-            async with asyncio.timeout(self._settings.timeout):  # httpx's own timeouts start anew with each byte
+            async with asyncio.timeout(self._settings.timeout):  # httpx's timeouts restart with each byte
                 return await self._exchange(body, headers)
         except httpx.RequestError as error:
             text = f"The upstream cannot be reached, or closed the connection ({type(error).__name__})."
@@ -478,7 +464,6 @@ class HttpUpstream:
 
 
 def _tokens(content: bytes) -> int:
-    """Return the upstream's token count, or 0."""
     # "usage" follows the vectors: search from the end instead of parsing megabytes of JSON a second time.
     start = content.rfind(b'"prompt_tokens"')
     match = _TOKENS.match(content, start) if start >= 0 else None

@@ -1,4 +1,4 @@
-"""Search sealed indexes by OpenAI's API: ``POST /v1/vector_stores/NAME/search``; threads for what waits for storage."""
+"""Search sealed indexes by OpenAI's API (``POST /v1/vector_stores/NAME/search``), with threads for slow storage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _MOST_RESULTS, _RESULTS = 50, 10  # OpenAI's
 _MOST_QUERIES = 32
-_RANKERS = ("none", "auto", "default-2024-11-15")  # OpenAI's; here the ranking is exact in any case
+_RANKERS = ("none", "auto", "default-2024-11-15")  # OpenAI's; the ranking is always exact here
 _ORDERS = ("gt", "gte", "lt", "lte")
 _COMPARISONS = ("eq", "ne", *_ORDERS, "in", "nin")
 _DEEPEST, _MOST_VALUES = 16, 1000  # of filters: each value costs a pass over all rows
@@ -47,15 +47,7 @@ class ServedIndex:
 
 @dataclass(frozen=True, repr=False)
 class SearchRequest:
-    """A parsed request to search.
-
-    Attributes:
-        queries: at least one.
-        where: filters as `SealedIndex.search` takes them, or None.
-        top: number of results.
-        threshold: least score of a result.
-        alpha: weight of the vectors where words count as well, else None.
-    """
+    """A parsed search request; without ``alpha``, the weight of the vectors against the words, only vectors count."""
 
     queries: list[str]
     where: dict[str, Any] | None
@@ -65,12 +57,7 @@ class SearchRequest:
 
 
 def parse_search(body: bytes) -> SearchRequest:
-    """Return the parsed request.
-
-    Raises:
-        ApiError: 400, with the invalid field but not its value. An unknown field is an error, too: it may be one that
-            narrows the search.
-    """
+    """Return the parsed request; an unknown field is an error, because it may narrow the search."""
     content = _known(parse_object(body), "query", "filters", "max_num_results", "ranking_options", "rewrite_query")
     query, filters, top = content.get("query"), content.get("filters"), content.get("max_num_results", _RESULTS)
     queries: list[Any] = query if isinstance(query, list) else [query]
@@ -88,7 +75,6 @@ def parse_search(body: bytes) -> SearchRequest:
 
 
 def _known(given: Any, *names: str, param: str | None = None) -> dict[str, Any]:
-    """Return the fields of an object that are not null."""
     if not isinstance(given, dict):
         raise invalid(param or "body", "must be an object.")
     if not given.keys() <= set(names):
@@ -108,7 +94,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _ranking_options(given: Any) -> tuple[float, float | None]:
-    """Return the least score, and the weight of the vectors where words count."""
+    """Return the minimum score, and the weight of the vectors if words count."""
     param = "ranking_options"
     options = _known(given, "ranker", "score_threshold", "hybrid_search", param=param)
     if options.get("ranker", "auto") not in _RANKERS:
@@ -122,13 +108,13 @@ def _ranking_options(given: Any) -> tuple[float, float | None]:
     vectors, words = (weights.get(name, 0) for name in ("embedding_weight", "text_weight"))
     if not _is_number(vectors) or not _is_number(words) or min(vectors, words) < 0 or not max(vectors, words):
         raise invalid(param, "must have a `hybrid_search` with two weights of at least 0, not both 0.")
-    # Divided first: the sum of the largest numbers is none.
+    # Divide first: the sum of two large numbers may overflow.
     largest = max(vectors, words)
     return float(threshold), vectors / largest / (vectors / largest + words / largest) if words else None
 
 
 def _where(given: Any, depth: int = 0) -> tuple[dict[str, Any], int]:
-    """Return OpenAI's filters as conditions of a sealed index, and the number of values that they compare with."""
+    """Return OpenAI's filters as conditions of a sealed index, and the number of values to compare."""
     kind = given.get("type") if isinstance(given, dict) and depth < _DEEPEST else None
     if kind in ("and", "or") and given.keys() == {"type", "filters"}:
         if isinstance(given["filters"], list) and given["filters"]:
@@ -156,13 +142,9 @@ def _is_value(value: Any, *, ordered: bool) -> bool:
 
 
 class VectorStores:
-    """Sealed indexes that clients search.
+    """Sealed indexes that clients search, with distinct names.
 
-    Args:
-        indexes: with distinct names.
-        metrics: metrics of the server.
-        threads: threads that search and wait for the storage.
-        created: time in seconds that clients see.
+    ``threads`` search and wait for the storage; ``created`` is the time in seconds that clients see.
     """
 
     def __init__(self, indexes: Sequence[ServedIndex], metrics: Metrics, threads: FileThreads, *, created: int) -> None:
@@ -173,28 +155,27 @@ class VectorStores:
         return len(self._indexes)
 
     async def aclose(self) -> None:
-        """Release memory, threads and connections."""
         for served in self._indexes.values():
             await served.upstream.aclose()
-            with suppress(ApiError):  # it waits for the storage
+            with suppress(ApiError):  # waits for the storage
                 await self._threads.run(served.index.close)
 
     def of(self, name: str, client: ApiClient) -> ServedIndex:
-        """Return an index that the client may search; raise `ApiError` 404, the same where there is none."""
+        """Return an index that the client may search; raise `ApiError` 404, also for a missing index."""
         if name not in self._indexes or not client.may("search", name):
             text = "There is no such vector store, or the API key has no grant to search it."
             raise ApiError(404, text, code="vector_store_not_found", param="vector_store_id")
         return self._indexes[name]
 
     async def listed(self, client: ApiClient) -> dict[str, Any]:
-        """Return the answer to ``GET /v1/vector_stores``: what the client may search."""
+        """Return the answer to ``GET /v1/vector_stores``: the indexes that the client may search."""
         names = [name for name in self._indexes if client.may("search", name)]
         data = [await self.described(self._indexes[name]) for name in names]
         ends = {"first_id": names[0], "last_id": names[-1]} if names else {"first_id": None, "last_id": None}
         return {"object": "list", "data": data, **ends, "has_more": False}
 
     async def described(self, served: ServedIndex) -> dict[str, Any]:
-        """Return OpenAI's object for an index; a row stands for a file, and the bytes are not counted."""
+        """Return OpenAI's object for an index; each row counts as a file, and bytes are not counted."""
         rows = await self._threads.run(partial(self._counted, served))
         counts = dict.fromkeys(("in_progress", "failed", "cancelled"), 0) | {"completed": rows, "total": rows}
         return {
@@ -264,7 +245,7 @@ def _score(cosine: float) -> float:
 def _result(name: str, cosine: float, text: str | None, metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     from vecveil.index.filters import metadata_fields  # needs pyarrow
 
-    # OpenAI's attributes are flat: what stands within an object has the name by which filters know it.
+    # OpenAI's attributes are flat: values inside objects get the name that filters use.
     attributes = {key: value for key, value in metadata_fields(metadata or {}) if isinstance(value, str | int | float)}
     filename = attributes.get("filename")
     return {
@@ -278,7 +259,7 @@ def _result(name: str, cosine: float, text: str | None, metadata: Mapping[str, A
 
 @contextmanager
 def _reported(name: str) -> Iterator[None]:
-    """Turn an error of an index into one that shows clients nothing of the storage."""
+    """Convert an error of an index to one that shows clients nothing of the storage."""
     try:
         yield
     except InvalidInputError as error:
@@ -298,16 +279,7 @@ def _reported(name: str) -> Iterator[None]:
 
 
 def check_index(name: str, location: str, sealer: Sealer, *, named: bool) -> None:
-    """Check that there is an index which the key opens, before encoders are loaded.
-
-    Args:
-        named: whether the configuration names the encoder.
-
-    Raises:
-        StoreError: there is no index, or the storage does not answer.
-        InvalidInputError: neither the index nor the configuration names the encoder.
-        KeyFileError, SealingError: the key does not open it.
-    """
+    """Verify that an index exists, that the key opens it, and that the index or the configuration names its encoder."""
     from vecveil.index.sealed_index import SealedIndex
 
     with SealedIndex(location, sealer, create=False) as index:
@@ -320,30 +292,26 @@ def check_index(name: str, location: str, sealer: Sealer, *, named: bool) -> Non
             )
         if index.noted_encoder is None and not named:
             raise InvalidInputError(
-                f"serve: the index {name!r} does not note its encoder. Name it as `upstream`.",
+                f"serve: the index {name!r} does not record its encoder. Name it as `upstream`.",
                 code="E-INPUT",
                 param="upstream",
             )
 
 
 def open_index(name: str, location: str, sealer: Sealer, upstream: Upstream, encoder: Any) -> ServedIndex:
-    """Return the index at ``location``, loaded with the metadata that filters read; see `check_index`.
-
-    Args:
-        encoder: encoder behind ``upstream``, whose fingerprint is compared with the index's.
+    """Return the index at ``location`` with its filter metadata loaded; see `check_index`.
 
     Raises:
-        StoreError: the storage does not answer.
-        IncompatibleError: the index was made with a different encoder.
+        IncompatibleError: ``encoder``, the one behind ``upstream``, did not make the index.
     """
     from vecveil.index.sealed_index import SealedIndex
 
     index = SealedIndex(location, sealer, create=False, encoder=encoder)
     try:
         index.refresh()
-        if isinstance(upstream, LocalUpstream):  # an index that notes no encoder still has a dimension
+        if isinstance(upstream, LocalUpstream):  # an index without an encoder record still has a dimension
             index.find(np.ones(encoder.dimension), top=1)
-        index.ids({"": {"exists": True}})  # loads the metadata, which takes the first filter long
+        index.ids({"": {"exists": True}})  # loads the metadata now, not with the first filter
     except BaseException as error:
         index.close()
         if isinstance(error, IncompatibleError):
@@ -357,25 +325,17 @@ def open_index(name: str, location: str, sealer: Sealer, upstream: Upstream, enc
 
 
 class FileThreads:
-    """A bounded pool of threads for work that waits: key store, key provider, ledger and storage.
+    """A bounded pool of daemon threads for blocking work: key store, key provider, ledger and storage.
 
-    They are not those that all requests need, and end with the process: what hangs delays neither other requests nor
-    the end of the server.
-
-    Args:
-        threads: most of them; further work waits.
-        seconds: longest time for waiting and working.
+    If they hang, they delay neither other requests nor the end of the server. ``threads`` is their maximum number;
+    further work waits. ``seconds`` limits waiting and working.
     """
 
     def __init__(self, threads: int, seconds: float) -> None:
         self._free, self._seconds = asyncio.Semaphore(threads), seconds
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Return the result of ``work``.
-
-        Raises:
-            ApiError: 503 if it is not there in time. Work that has begun is then not interrupted.
-        """
+        """Return the result of ``work``, or raise `ApiError` 503 after the time limit without interrupting it."""
         try:
             async with asyncio.timeout(self._seconds):
                 await self._free.acquire()
