@@ -14,10 +14,10 @@ from click.core import ParameterSource
 from vecveil.cli import options as shared
 from vecveil.cli.output import data_json, note, say_keyed, warn
 from vecveil.cli.releases import Release
-from vecveil.cli.tables import TableOptions, is_protected
+from vecveil.cli.tables import TableOptions
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.gateway.bulk import MANIFEST, BulkJob, protect_files, verify
-from vecveil.gateway.bulk.job import TEXT_ROWS, OpenJob, already_protected, metadata_of, table_protection
+from vecveil.gateway.bulk.job import OpenJob
 from vecveil.gateway.bulk.running import Engine, columns_of, run_here
 from vecveil.privacy.protector import Protector, load
 from vecveil.texts.tables import protect_table
@@ -191,8 +191,7 @@ def _protect_file(
     force: bool,
     options: dict[str, Any],
 ) -> tuple[dict[str, Any], Protector]:
-    format = form.of_path(input)
-    release.check_ids(format)
+    release.check_ids(form.of_path(input))
     check_output(out, overwrite=force, source=input)
     protector = _load(protector_file, release)
     used_files = [(protector_file, "the protector"), *release.files()]
@@ -201,30 +200,25 @@ def _protect_file(
     for used, name in used_files:
         if os.path.realpath(out) == os.path.realpath(used):
             raise DataFileError(f"{out.name} is {name}. Choose another output.", param="output")
-    sealing = options.get("seal_key") is not None
-    if is_protected(input, form) and (sealing or not options["again"]):
-        raise already_protected(input.name, sealing=sealing)
-    key, vectors_inside = release.key(), options["embedding_column"] is not None or format in ("npy", "parquet")
-    opened = OpenJob(_job(protector, form, release, options, cache=options["cache"]), key=key)
-    if options["encoder"] is not None or options["encoder_options"]:
-        opened.encoder()  # a wrong encoder that is named is refused even if vectors need none
+    key, job = release.key(), _job(protector, form, release, options, cache=options["cache"])
     with release.ledger() as ledger:
-        work = table_protection(opened, ledger)
+        opened = OpenJob(job, key=key, ledger=ledger)
+        if options["encoder"] is not None or options["encoder_options"]:
+            _ = opened.encoder  # a wrong encoder that is named is refused even if vectors need none
         counts = protect_table(
             input,
             out,
-            work,
+            opened.protection,
             embedding_column=options["embedding_column"],
-            metadata=metadata_of(protector, key, noise=release.noise),
-            chunk_rows=None if vectors_inside else TEXT_ROWS,
+            metadata=opened.metadata,
             overwrite=force,
             **vars(form),
         )
     verb = "encoded and protected" if counts.encoded else "protected"
     note(f"{counts.rows:,} rows {verb}, from column {counts.source!r}.")
-    others = "Left out" if work.sealed is None else "Sealed, with the exact vectors"
+    others = "Left out" if job.seal_key is None else "Sealed, with the exact vectors"
     note(f"Columns copied unchanged: {_listed(counts.carried)}. {others}: {_listed(counts.left_out)}.")
-    if work.sealed is None and not options["carry"]:
+    if job.seal_key is None and not options["carry"]:
         for name in [name for name in counts.left_out if name != counts.source][:1]:
             note(f"Column `{name}` may contain clean text. It is left out; pass `--carry {name}` to keep it.")
     note(f"Wrote {out}")

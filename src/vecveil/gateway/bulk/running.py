@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError
-from vecveil.gateway.bulk.job import BulkJob, PartWorker
+from vecveil.gateway.bulk.job import BulkJob, PartWorker, Run
 from vecveil.gateway.bulk.places import PART_BYTES, Folder, Part, PartResult, plan
 from vecveil.io import (
     PUBLIC,
@@ -249,30 +249,13 @@ class PartFailure:
     code: str
 
 
-@dataclass(frozen=True)
-class Run:
-    """The input of an engine.
-
-    Attributes:
-        name: fingerprint of the run.
-        inputs: fsspec options for the inputs.
-        ledger: of this machine, or None.
-    """
-
-    job: BulkJob
-    out: Folder
-    name: str
-    inputs: Mapping[str, Any] = field(repr=False)
-    ledger: Ledger | None = None
-
-
 Engine: TypeAlias = Callable[[Run, Sequence[Part]], Iterable[PartResult | PartFailure]]
 """Works on parts, in any order and anywhere; an exception other than DataFileError ends the run."""
 
 
 def run_here(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFailure]:
     """Work on parts one after another in this process, on all cores."""
-    worker = PartWorker(run.job, run.out, run.name, run.inputs, run.ledger)
+    worker = PartWorker(run)
     for part in parts:
         yield attempt(worker, part)
 

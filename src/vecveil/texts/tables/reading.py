@@ -33,7 +33,7 @@ from vecveil.validation import check_count
 EMBEDDING, TEXT = "embedding", "text"
 CHUNK_ROWS = 16_384
 CHUNK_BYTES = 1 << 25
-TEXT_CHUNK_ROWS = 4_096
+TEXT_CHUNK_ROWS = 2_048
 
 
 @dataclass(frozen=True, slots=True)
