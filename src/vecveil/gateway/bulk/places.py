@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -342,7 +343,8 @@ def _open(fs: Any, path: str) -> BinaryIO:
     if _speaks(fs, _LOCAL):
         return open(path, "rb")
     try:
-        return cast(BinaryIO, fs.open(path, "rb", block_size=2**23))
+        # Files of object stores have no read1, and read whole lines only.
+        return io.BufferedReader(fs.open(path, "rb", block_size=2**23))
     except OSError:
         raise
     except Exception as error:  # clients of stores raise their own classes
