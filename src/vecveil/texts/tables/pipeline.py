@@ -13,7 +13,16 @@ from typing import Any
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, ReleaseError
 from vecveil.io import PRIVATE, PUBLIC
 from vecveil.runtime import check_room, progress
-from vecveil.texts.tables.columns import ColumnType, has_number_list, ids_of, is_text, json_values, missing_column
+from vecveil.texts.tables.columns import (
+    ColumnType,
+    check_finite,
+    has_number_list,
+    ids_of,
+    is_text,
+    json_values,
+    may_be_nan,
+    missing_column,
+)
 from vecveil.texts.tables.reading import EMBEDDING, Chunk, TableFormat, TableReader, read_table
 from vecveil.texts.tables.writing import EmbeddingWriter, NpyWriter, check_output, open_writer
 from vecveil.types import Embeddings
@@ -219,7 +228,7 @@ class TableProtection:
                 clean = self._clean(chunk, width)
                 width, ids = clean.shape[1], self._ids(chunk, reader.name)
                 # Sealed first: rows that cannot be sealed are not released and not counted.
-                columns = {**chunk.columns, **self._sealed(chunk, clean, ids)}
+                columns = {**chunk.columns, **self._sealed(chunk, clean, ids, reader)}
                 released = self._released(clean, ids, None if reader.embedding_column else chunk.texts, reader.name)
                 # One write at a time: more would hold more chunks in memory.
                 if written is not None:
@@ -264,11 +273,15 @@ class TableProtection:
             return [str(i) for i in range(first, first + chunk.rows)]
         return ids_of(chunk.columns[self.id_column], source=source, first_row=first)
 
-    def _sealed(self, chunk: Chunk, clean: Embeddings, ids: list[str]) -> Mapping[str, list[Any]]:
+    def _sealed(self, chunk: Chunk, clean: Embeddings, ids: list[str], reader: TableReader) -> Mapping[str, list[Any]]:
         """Return the sealed columns of a chunk, or nothing."""
         if self.sealed is None:
             return {}
-        columns = {name: json_values(chunk.columns[name]) for name in chunk.columns if name != self.id_column}
+        given = {name: values for name, values in chunk.columns.items() if name != self.id_column}
+        for name, values in given.items():
+            if may_be_nan(reader.types[name]):
+                check_finite(values, source=reader.name, column=name, first_row=chunk.first_row)
+        columns = {name: json_values(values) for name, values in given.items()}
         rows = zip(*columns.values(), strict=True)
         metadata = [dict(zip(columns, row, strict=True)) for row in rows] if columns else None
         return self.sealed.seal(clean, ids=ids, texts=chunk.texts, metadata=metadata)
