@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -253,7 +253,7 @@ def check_encoding(encoding: str) -> str:
     return "utf-8-sig" if codec.name == "utf-8" else codec.name
 
 
-def read_lines(file: InputFile, encoding: str, newline: str | None = "") -> Iterator[str]:
+def read_lines(file: InputFile, encoding: str, newline: str | None = "") -> Generator[str, None, None]:
     """Yield the lines of ``file`` with their ends; ``newline`` as in :class:`io.TextIOWrapper`.
 
     Memory is bounded by LONGEST for any file.

@@ -158,43 +158,28 @@ class TableReader:
     def _find_dimension(self) -> int | None:
         if self.embedding_column is None:
             return None
-        if isinstance(self._source, NpySource):
-            return self._source.dimension
         width = vector_width(self.types[self.embedding_column])
         if width:
             return width
-        if self.types[self.embedding_column] == "vector":  # JSON lines
-            for _, batch in self._source.batches((self.embedding_column,), 1):
-                return len(batch[self.embedding_column][0])
-        # Lists of variable size: the first row gives the dimension, later rows are compared with it.
+        # Elsewhere the first row gives the dimension; later rows are compared with it.
         for _, batch in self._source.batches((self.embedding_column,), 1):
-            return int(self._arrow_vectors(batch[self.embedding_column], 0, None).shape[1])
+            return int(self._array(batch[self.embedding_column], 0, None).shape[1])
         return None
 
     def _texts(self, values: Any, first: int) -> list[str]:
         texts: list[Any] = values if isinstance(values, list) else texts_from_arrow(values)
-        missing = [i for i, text in enumerate(texts) if text is None]
-        if missing:
-            raise DataFileError(
-                f"{self.name}: `text_column` has {len(missing)} empty (null) texts among the first "
-                f"{first + len(texts)} rows; the first is {row_number(first + missing[0])}. Drop these rows, with "
-                f"dropna(subset=[{self.text_column!r}]) of pandas.",
-                param="text_column",
-            )
         for i, text in enumerate(texts):
             if not isinstance(text, str):
+                got, fix = f"a {type(text).__name__}, no text", ""
+                if text is None:
+                    got, fix = "null", f" Drop such rows, with dropna(subset=[{self.text_column!r}]) of pandas."
                 raise DataFileError(
-                    f"{self.name}: `text_column` has a {type(text).__name__} in {row_number(first + i)}, no text.",
-                    param="text_column",
+                    f"{self.name}: {row_number(first + i)} of `text_column` has {got}.{fix}", param="text_column"
                 )
         return texts
 
     def _vectors(self, values: Any, first: int) -> Embeddings:
-        if isinstance(values, list):
-            with np.errstate(over="ignore"):  # becomes infinity, which is refused below
-                values = np.array(values, np.float64).astype(np.float32)
-        arrow = not isinstance(values, np.ndarray)
-        vectors: Embeddings = self._arrow_vectors(values, first, self.dimension) if arrow else values
+        vectors = self._array(values, first, self.dimension)
         # A finite sum proves all values finite, without an array of flags; the exact test runs otherwise.
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(vectors.sum(dtype=np.float64)):
@@ -209,7 +194,12 @@ class TableReader:
             )
         return vectors
 
-    def _arrow_vectors(self, values: Any, first: int, dimension: int | None) -> Embeddings:
+    def _array(self, values: Any, first: int, dimension: int | None) -> Embeddings:
+        if isinstance(values, np.ndarray):
+            return values
+        if isinstance(values, list):
+            with np.errstate(over="ignore"):  # becomes infinity, which is refused
+                return np.array(values, np.float64).astype(np.float32)
         return vectors_from_arrow(
             values, source=self.name, column=str(self.embedding_column), first_row=first, dimension=dimension
         )
