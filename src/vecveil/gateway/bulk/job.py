@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, KeyFileError, LedgerCapError, wrong_type
-from vecveil.gateway.bulk.places import Folder, Part, PartResult, open_input, source_of, unchanged
+from vecveil.gateway.bulk.places import Folder, Part, PartResult, open_input, unchanged
 from vecveil.index import Sealer
 from vecveil.index.blob import SEALED_FIELD, decoded
 from vecveil.index.keystore import token_fields
@@ -22,8 +22,8 @@ from vecveil.privacy.accounting import Ledger
 from vecveil.privacy.protector import Protector, load
 from vecveil.runtime import progress
 from vecveil.texts.encoders import TextEncoder
-from vecveil.texts.tables import TableReader, open_writer, read_table
-from vecveil.texts.tables.binary_formats import metadata_in
+from vecveil.texts.tables import TableReader, open_writer
+from vecveil.texts.tables.binary_formats import NpySource, ParquetSource, metadata_in
 from vecveil.texts.tables.columns import (
     ColumnBatch,
     TableSource,
@@ -137,6 +137,11 @@ class BulkJob:
     def noise_key(self) -> NoiseKey | None:
         """Return the key from its source, or None for fresh noise."""
         return None if self.key is None else NoiseKeys.of(self.key).key(self.key_id)
+
+    @property
+    def form(self) -> TableFormat:
+        """The format of the inputs."""
+        return TableFormat(**{field.name: getattr(self, field.name) for field in fields(TableFormat)})
 
     @property
     def mode(self) -> int:
@@ -371,8 +376,14 @@ class PartWorker:
 
 def reader_of(job: BulkJob, part: Part, inputs: Mapping[str, Any]) -> TableReader:
     file = open_input(part.input, inputs, format=job.format)
-    form = {field.name: getattr(job, field.name) for field in fields(TableFormat)}
-    return read_table(file, source=source_of(part, file, job.max_memory), **form)
+    source: TableSource
+    if part.stop is None:
+        source = job.form.source(file)
+    elif file.format == "parquet":
+        source = ParquetSource(file, range(part.start, part.stop), job.max_memory)
+    else:
+        source = NpySource(file, (part.start, part.stop))
+    return TableReader(source, job.form)
 
 
 # Batches of Arrow rows ---------------------------------------------------------------------------
@@ -403,13 +414,7 @@ class ArrowProtection:
         if not isinstance(rows, pa.Table):
             raise wrong_type("protect", "rows", "a pyarrow.Table or RecordBatch", rows)
         self._opened = self._opened or OpenJob(self.job)
-        reader = TableReader(
-            _ArrowSource(rows),
-            text_column=self.job.text_column,
-            embedding_column=self.job.embedding_column,
-            columns=[],
-            chunk_rows=None,
-        )
+        reader = TableReader(_ArrowSource(rows), self.job.form, columns=[])
         types = self._opened.protection.types(reader)
         writer = ArrowWriter("protect", types, self._opened.metadata)
         if rows.num_rows:

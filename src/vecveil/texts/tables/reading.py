@@ -25,7 +25,7 @@ from vecveil.texts.tables.columns import (
     vector_width,
     vectors_from_arrow,
 )
-from vecveil.texts.tables.files import InputFile, check_encoding, find_input
+from vecveil.texts.tables.files import InputFile, find_input
 from vecveil.texts.tables.text_formats import DelimitedSource, JsonLinesSource, TextLinesSource
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
@@ -49,6 +49,44 @@ class Chunk:
     """The other columns: lists (text formats) or pyarrow arrays (Parquet)."""
 
 
+@dataclass(frozen=True)
+class TableFormat:
+    """Options for reading a table. The functions that read one take the fields as keyword arguments.
+
+    Attributes:
+        text_column: None takes ``text``, or the only column; of CSV and TSV only if its name is a single word, because
+            without a header it would be the first text.
+        embedding_column: None takes the column ``embedding`` of Parquet or JSON lines if it contains lists of numbers.
+        format: csv, tsv, jsonl, txt, parquet or npy; None goes by the suffix.
+        encoding: of text formats.
+        delimiter: of CSV; None chooses among ``,``, ``;`` and tab by the header.
+        max_memory: bytes of a chunk's decoded Parquet columns, of `read_texts` of all that it returns; None is the
+            smaller of 1 GiB and a quarter of the machine's memory.
+    """
+
+    text_column: str | None = None
+    embedding_column: str | None = None
+    format: str | None = None
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    max_memory: int | None = None
+
+    def source(self, path: str | os.PathLike[str] | InputFile) -> TableSource:
+        """Return the columns of the table at ``path``."""
+        file = path if isinstance(path, InputFile) else find_input(path, self.format)
+        match file.format:
+            case "csv" | "tsv":
+                return DelimitedSource(file, self.encoding, self.delimiter)
+            case "jsonl":
+                return JsonLinesSource(file, self.encoding)
+            case "txt":
+                return TextLinesSource(file, self.encoding)
+            case "parquet":
+                return ParquetSource(file, max_memory=self.max_memory)
+            case _:
+                return NpySource(file)
+
+
 class TableReader:
     """A checked table file. Iterate over it for chunks, any number of times.
 
@@ -64,18 +102,17 @@ class TableReader:
     def __init__(
         self,
         source: TableSource,
+        form: TableFormat,
         *,
-        text_column: str | None,
-        embedding_column: str | None,
-        columns: Sequence[str] | None,
-        chunk_rows: int | None,
+        columns: Sequence[str] | None = None,
+        chunk_rows: int | None = None,
     ) -> None:
         self._source = source
         self.name, self.format, self.rows = source.name, source.format, source.rows
         self.types: dict[str, ColumnType] = dict(source.types)
         self.metadata = dict(source.metadata)
-        self.embedding_column = self._find_embedding(embedding_column)
-        self.text_column = self._find_text(text_column)
+        self.embedding_column = self._find_embedding(form.embedding_column)
+        self.text_column = self._find_text(form.text_column)
         roles = (self.text_column, self.embedding_column)
         if columns is None:
             columns = [name for name in self.types if name not in roles]
@@ -205,50 +242,11 @@ class TableReader:
         )
 
 
-@dataclass(frozen=True)
-class TableFormat:
-    """Options for reading a table. The functions that read one take the fields as keyword arguments.
-
-    Attributes:
-        text_column: None takes ``text``, or the only column; of CSV and TSV only if its name is a single word, because
-            without a header it would be the first text.
-        embedding_column: None takes the column ``embedding`` of Parquet or JSON lines if it contains lists of numbers.
-        format: csv, tsv, jsonl, txt, parquet or npy; None goes by the suffix.
-        encoding: of text formats.
-        delimiter: of CSV; None chooses among ``,``, ``;`` and tab by the header.
-        max_memory: bytes of a chunk's decoded Parquet columns, of `read_texts` of all that it returns; None is the
-            smaller of 1 GiB and a quarter of the machine's memory.
-    """
-
-    text_column: str | None = None
-    embedding_column: str | None = None
-    format: str | None = None
-    encoding: str = "utf-8"
-    delimiter: str | None = None
-    max_memory: int | None = None
-
-    def source(self, path: str | os.PathLike[str] | InputFile) -> TableSource:
-        """Return the columns of the table at ``path``."""
-        file = path if isinstance(path, InputFile) else find_input(path, self.format)
-        match file.format:
-            case "csv" | "tsv":
-                return DelimitedSource(file, self.encoding, self.delimiter)
-            case "jsonl":
-                return JsonLinesSource(file, self.encoding)
-            case "txt":
-                return TextLinesSource(file, self.encoding)
-            case "parquet":
-                return ParquetSource(file, max_memory=self.max_memory)
-            case _:
-                return NpySource(file)
-
-
 def read_table(
     path: str | os.PathLike[str] | InputFile,
     *,
     columns: Sequence[str] | None = None,
     chunk_rows: int | None = None,
-    source: TableSource | None = None,
     **form: Any,
 ) -> TableReader:
     """Return a checked reader of the table at ``path``, which yields it in chunks of bounded size.
@@ -260,7 +258,6 @@ def read_table(
             held in memory).
         columns: the further columns in chunks; None takes all.
         chunk_rows: largest number of rows of a chunk; None chooses by size.
-        source: reads some of the rows of ``path``, such as some row groups; None reads all.
         form: fields of `TableFormat`.
 
     Raises:
@@ -269,16 +266,9 @@ def read_table(
         InvalidInputError: the suffix is not known.
     """
     table = TableFormat(**form)
-    check_encoding(table.encoding)
     if chunk_rows is not None:
         chunk_rows = check_count(chunk_rows, owner="read_table", param="chunk_rows")
-    return TableReader(
-        source or table.source(path),
-        text_column=table.text_column,
-        embedding_column=table.embedding_column,
-        columns=columns,
-        chunk_rows=chunk_rows,
-    )
+    return TableReader(table.source(path), table, columns=columns, chunk_rows=chunk_rows)
 
 
 @dataclass(frozen=True, slots=True)
