@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -48,11 +48,9 @@ _NOT_RECORDED = ("protector", "key", "key_id", "check_lengths", "cache", "max_me
 """Secrets, fields of the metadata, and options that only refuse rows: none changes the release of a row."""
 
 
-@dataclass(frozen=True)
-class BulkJob:
+@dataclass(frozen=True, kw_only=True)
+class BulkJob(TableFormat):
     """A protector and table options in a form that travels to workers: it names keys and never contains them.
-
-    `vecveil.texts.tables.reading.TableFormat` describes the other fields.
 
     Args:
         protector: bytes of a protector's file; see `BulkJob.of`.
@@ -76,8 +74,6 @@ class BulkJob:
     """
 
     protector: bytes = field(repr=False)
-    text_column: str | None = None
-    embedding_column: str | None = None
     carry: tuple[str, ...] = ()
     keep_text: bool = False
     id_column: str | None = None
@@ -88,11 +84,7 @@ class BulkJob:
     encoder: str | None = None
     encoder_options: tuple[tuple[str, Any], ...] = ()
     precision: str | None = None
-    format: str | None = None
-    encoding: str = "utf-8"
-    delimiter: str | None = None
     cache: bool = False
-    max_memory: int | None = None
     seal_key: str | None = None
     seal_name: str | None = None
     filter_fields: tuple[str, ...] = ()
@@ -118,7 +110,8 @@ class BulkJob:
     @classmethod
     def of(cls, protector: Protector | str | os.PathLike[str], **options: Any) -> BulkJob:
         """Return the job of a protector or its file."""
-        return cls((protector if isinstance(protector, Protector) else load(protector)).to_bytes(), **options)
+        opened = protector if isinstance(protector, Protector) else load(protector)
+        return cls(protector=opened.to_bytes(), **options)
 
     def pinned(self) -> BulkJob:
         """Return the job with the id of the current key and the UUID of the sealed collection, made if it is new.
@@ -137,11 +130,6 @@ class BulkJob:
     def noise_key(self) -> NoiseKey | None:
         """Return the key from its source, or None for fresh noise."""
         return None if self.key is None else NoiseKeys.of(self.key).key(self.key_id)
-
-    @property
-    def form(self) -> TableFormat:
-        """The format of the inputs."""
-        return TableFormat(**{field.name: getattr(self, field.name) for field in fields(TableFormat)})
 
     @property
     def mode(self) -> int:
@@ -378,12 +366,12 @@ def reader_of(job: BulkJob, part: Part, inputs: Mapping[str, Any]) -> TableReade
     file = open_input(part.input, inputs, format=job.format)
     source: TableSource
     if part.stop is None:
-        source = job.form.source(file)
+        source = job.source(file)
     elif file.format == "parquet":
         source = ParquetSource(file, range(part.start, part.stop), job.max_memory)
     else:
         source = NpySource(file, (part.start, part.stop))
-    return TableReader(source, job.form)
+    return TableReader(source, job)
 
 
 # Batches of Arrow rows ---------------------------------------------------------------------------
@@ -414,7 +402,7 @@ class ArrowProtection:
         if not isinstance(rows, pa.Table):
             raise wrong_type("protect", "rows", "a pyarrow.Table or RecordBatch", rows)
         self._opened = self._opened or OpenJob(self.job)
-        reader = TableReader(_ArrowSource(rows), self.job.form, columns=[])
+        reader = TableReader(_ArrowSource(rows), self.job, columns=[])
         types = self._opened.protection.types(reader)
         writer = ArrowWriter("protect", types, self._opened.metadata)
         if rows.num_rows:
