@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -396,13 +396,9 @@ class ArrowProtection:
 
         A table without rows gives an empty one with the same columns. On an error nothing is released.
         """
-        pa = import_pyarrow()
-        if isinstance(rows, pa.RecordBatch):
-            rows = pa.Table.from_batches([rows])
-        if not isinstance(rows, pa.Table):
-            raise wrong_type("protect", "rows", "a pyarrow.Table or RecordBatch", rows)
+        source = _ArrowSource(rows, "protect")
         self._opened = self._opened or OpenJob(self.job)
-        reader = TableReader(_ArrowSource(rows), self.job, columns=[])
+        reader = TableReader(source, self.job, columns=[])
         types = self._opened.protection.types(reader)
         writer = ArrowWriter("protect", types, self._opened.metadata)
         if rows.num_rows:
@@ -419,7 +415,12 @@ class ArrowProtection:
 class _ArrowSource(TableSource):
     """Rows in memory."""
 
-    def __init__(self, table: Any) -> None:
+    def __init__(self, table: Any, owner: str) -> None:
+        pa = import_pyarrow()
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        if not isinstance(table, pa.Table):
+            raise wrong_type(owner, "rows", "a pyarrow.Table or RecordBatch", table)
         self.name, self.format = "rows", "parquet"
         self.metadata = metadata_in(table.schema.metadata)
         names = list(table.column_names)
@@ -461,12 +462,8 @@ class Unsealing:
 
     def __call__(self, rows: Any) -> Any:
         """Return the opened rows of a ``pyarrow.Table`` or ``RecordBatch`` as a table."""
-        pa = import_pyarrow()
-        if not isinstance(rows, pa.Table | pa.RecordBatch):
-            raise wrong_type("unseal", "rows", "a pyarrow.Table or RecordBatch", rows)
-        ids, blobs = map(rows.column, self._columns(rows.schema.names, "rows"))
         writer = ArrowWriter("unseal", _TYPES)
-        self._write(writer, ids, blobs, "rows", 0)
+        self._open(_ArrowSource(rows, "unseal"), writer, show_progress=False)
         return writer.table()
 
     def file(
@@ -484,33 +481,29 @@ class Unsealing:
             options: fields of `TableFormat`.
         """
         source = TableFormat(**options).source(input)
-        names = self._columns(source.types, source.name)
-        skipped: list[str] = []
-        total, first = -(-source.rows // _OPENED_ROWS), 0
         with open_writer(output, types=_TYPES, overwrite=overwrite) as writer:
-            chunks = source.batches(names, _OPENED_ROWS)
-            for rows, columns in progress(chunks, "Opening", total=total, show=show_progress, unit="chunk"):
-                ids, blobs = (columns[name] for name in names)
-                skipped += self._write(writer, ids, blobs, source.name, first)
-                first += rows
+            skipped = self._open(source, writer, show_progress=show_progress)
             return writer.rows, skipped
 
-    def _columns(self, types: Iterable[str], source: str) -> tuple[str, str]:
-        for param, name in (("id_column", self.id_column), ("sealed_column", SEALED_FIELD)):
-            if name not in types:
-                raise missing_column(source, param, name, types)
-        return self.id_column, SEALED_FIELD
-
-    def _write(self, writer: EmbeddingWriter, ids: Any, blobs: Any, source: str, first_row: int) -> list[Any]:
+    def _open(self, source: TableSource, writer: EmbeddingWriter, *, show_progress: bool | None) -> list[str]:
         """Write the opened rows; return the ids of the others."""
+        for param, name in (("id_column", self.id_column), ("sealed_column", SEALED_FIELD)):
+            if name not in source.types:
+                raise missing_column(source.name, param, name, source.types)
         self._sealer = self._sealer or Sealer(self.seal_key)
-        opened = self._sealer.unseal(
-            [decoded(blob) for blob in python_values(blobs)],
-            ids=ids_of(ids, source=source, first_row=first_row),
-            collection=self.seal_name,
-            on_invalid=self.on_invalid,
-        )
-        if opened.ids:
-            columns = {"id": opened.ids, "text": opened.texts, "metadata": opened.metadata}
-            writer.write(opened.vectors, columns, owned=True)
-        return opened.skipped
+        skipped: list[str] = []
+        total, first = -(-source.rows // _OPENED_ROWS), 0
+        chunks = source.batches((self.id_column, SEALED_FIELD), _OPENED_ROWS)
+        for rows, columns in progress(chunks, "Opening", total=total, show=show_progress, unit="chunk"):
+            opened = self._sealer.unseal(
+                [decoded(blob) for blob in python_values(columns[SEALED_FIELD])],
+                ids=ids_of(columns[self.id_column], source=source.name, first_row=first),
+                collection=self.seal_name,
+                on_invalid=self.on_invalid,
+            )
+            if opened.ids:
+                texts = {"id": opened.ids, "text": opened.texts, "metadata": opened.metadata}
+                writer.write(opened.vectors, texts, owned=True)
+            skipped += opened.skipped
+            first += rows
+        return skipped

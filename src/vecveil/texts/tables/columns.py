@@ -206,7 +206,7 @@ def as_type(values: Any, kind: Any) -> Any:
     return values if values.type == kind else values.cast(kind)
 
 
-def python_values(values: Any) -> Sequence[Any]:
+def python_values(values: Any) -> list[Any]:
     return values if isinstance(values, list) else list(values.to_pylist())
 
 
@@ -381,12 +381,6 @@ def arrow_column(values: Any, kind: ColumnType, source: str) -> Any:
         return pa.array(values, arrow_type(kind))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         raise DataFileError(f"{source} changed while it was read.", param="path") from None
-
-
-def texts_from_arrow(values: Any) -> list[str | None]:
-    pa = import_pyarrow()
-    # Large strings: views and dictionaries may exceed the 2 GiB offsets of plain ones.
-    return list((values if pa.types.is_string(values.type) else values.cast(pa.large_string())).to_pylist())
 
 
 def vectors_from_arrow(values: Any, *, source: str, column: str, first_row: int, dimension: int | None) -> Embeddings:

@@ -21,7 +21,6 @@ from vecveil.texts.tables.columns import (
     missing_column,
     python_values,
     row_number,
-    texts_from_arrow,
     vector_width,
     vectors_from_arrow,
 )
@@ -204,7 +203,7 @@ class TableReader:
         return None
 
     def _texts(self, values: Any, first: int) -> list[str]:
-        texts: list[Any] = values if isinstance(values, list) else texts_from_arrow(values)
+        texts = python_values(values)
         for i, text in enumerate(texts):
             if not isinstance(text, str):
                 got, fix = f"a {type(text).__name__}, no text", ""
