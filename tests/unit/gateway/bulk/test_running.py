@@ -202,7 +202,7 @@ def test_another_run_into_the_same_folder_is_refused(
     code, cause = {
         "other files": ("E-DATA-FILE-FURTHER", "other files"),
         "inputs": ("E-DATA-FILE-OTHER-RUN", "other inputs"),
-        "options": ("E-DATA-FILE-OTHER-RUN", "columns to carry"),
+        "options": ("E-DATA-FILE-OTHER-RUN", "another carry"),
         "protector": ("E-DATA-FILE-OTHER-RUN", "another protector"),
     }[what]
     job = keyed
@@ -360,7 +360,7 @@ def test_another_key_of_the_same_name_is_refused(tmp_path: Path, keyed: BulkJob,
     assert other.current == OpenJob(keyed).key.key_id
     with raises("E-DATA-FILE-OTHER-RUN", "out") as caught:
         run(tmp_path / "a.parquet", tmp_path / "out", replace(keyed, key=str(tmp_path / "other.keys")))
-    assert "another noise key" in str(caught.value)
+    assert "another key_check" in str(caught.value)
 
 
 def test_a_guarantee_in_other_words_is_the_same_run(
