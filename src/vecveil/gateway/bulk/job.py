@@ -64,7 +64,7 @@ class BulkJob(TableFormat):
         encoder, encoder_options, precision: by default the protector's own.
         cache: keep clean vectors of texts in the cache of this machine.
         seal_key: also write sealed originals, under this key store: a path or ``env:NAME:PATH`` that each worker has.
-            Of the columns only ids and ``carry`` stay readable.
+            Of the columns only ids and ``carry`` stay readable. NaN in a sealed column is refused, as JSON has none.
         seal_name: collection in the key store.
         filter_fields: columns to write filter tokens of, in addition to the key store's.
         seal_uuid: UUID of the collection, which each worker compares; see `pinned`.
