@@ -162,6 +162,16 @@ def test_infinity_in_json_lines(copied: Callable[..., Filling], index: SealedInd
     assert not index.exists()
 
 
+@pytest.mark.parametrize("value", [float("nan"), [1.0, float("inf")]])
+def test_nan_in_parquet(tmp_path: Path, index: SealedIndex, value: Any) -> None:
+    pq.write_table(pa.table({"text": ["a", "b"], "f": pa.array([None, value])}), tmp_path / "t.parquet")
+    reader = read_table(tmp_path / "t.parquet")
+    with pytest.raises(DataFileError, match=r"row 2 \(counted from 1\) has NaN or infinity in 'f'"):
+        fill_from_table(reader, index)
+    assert not index.exists()
+    assert fill_from_table(reader, index, drop=["f"]).rows == 2
+
+
 def test_null_in_json_lines_is_left_out(copied: Callable[..., Filling], index: SealedIndex) -> None:
     copied("t.jsonl", '{"text": "a", "f": null, "k": 1}\n')
     assert index.get(["0"]).metadata == [{"k": 1}]

@@ -241,7 +241,7 @@ def test_a_table_is_copied(tables: Path, texts: list[str], lsa: Path, tmp_path: 
 
 
 def test_codes_are_looked_up_as_they_are_written(lsa: Path, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("text,code,n\na,250.00,3.5\nb,250.0,3\nc,007,4\n")
+    (tmp_path / "t.csv").write_text("text,code,n,ok\na,250.00,3.5,true\nb,250.0,3,no\nc,007,4,true\n")
     assert run("key", "new", tmp_path / "search.keys").code == 0
     key = ("--seal-key", tmp_path / "search.keys", "--encoder", lsa)
     assert run("migrate", tmp_path / "t.csv", f"sealed:{tmp_path}/index", *key, "--text-column", "text").code == 0
@@ -250,6 +250,9 @@ def test_codes_are_looked_up_as_they_are_written(lsa: Path, tmp_path: Path) -> N
         ("code!=250.00", ["b", "c"]),
         ('code="250.0"', ["b"]),
         ("code=007", ["c"]),
+        ("code=250.0", ["b"]),
+        ("ok=true", ["a", "c"]),
+        ("ok!=true", ["b"]),
         ("n=3.5", ["a"]),
         ("n>=3.50", ["a", "c"]),
     ):

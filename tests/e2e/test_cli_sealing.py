@@ -37,7 +37,7 @@ def work(vectors_protector: Path, tmp_path_factory: pytest.TempPathFactory) -> P
             "when": pa.array([10**9 * i + 1 for i in range(ROWS)], pa.timestamp("ns")),
             "tenant": ["a" if i % 3 else None for i in range(ROWS)],
             "photo": [bytes([i]) for i in range(ROWS)],
-            "scores": [[0.5, np.nan, np.inf]] * ROWS,
+            "scores": [[0.5, None, 2.0]] * ROWS,
             "visit": pa.array(
                 [{"at": i} for i in range(ROWS)], pa.struct([("at", pa.timestamp("s", "Europe/Berlin"))])
             ),
@@ -117,6 +117,15 @@ def test_filter_fields_are_columns_of_single_values() -> None:
     assert not Path("no.parquet").exists()
 
 
+def test_nan_is_refused_since_metadata_cannot_have_it() -> None:
+    table = pq.read_table("clean.parquet").select(["id", "text", "embedding"])
+    pq.write_table(table.append_column("score", pa.array([0.5, np.nan] * (ROWS // 2))), "nan.parquet")
+    done = run("seal", "nan.parquet", "-p", "p.vecveil", *NAMED, "-o", "no.parquet")
+    assert done.code == 1
+    assert "row 2 (counted from 1) has NaN or infinity in 'score'" in done.errors[0]
+    assert not Path("no.parquet").exists()
+
+
 def test_the_opened_table_has_what_was_sealed() -> None:
     done = run("unseal", "sealed.parquet", *NAMED, "-o", "opened.parquet", "--json")
     assert (done.code, done.json["rows"], done.json["skipped"]) == (0, ROWS, [])
@@ -136,7 +145,7 @@ def test_the_opened_table_has_what_was_sealed() -> None:
         "labels": {"row": 3},
         "photo": base64.b64encode(b"\3").decode(),
         "tenant": None,
-        "scores": [0.5, None, None],
+        "scores": [0.5, None, 2.0],
     }
 
 

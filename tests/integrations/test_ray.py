@@ -30,8 +30,8 @@ from harness.command_line import run
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, index_of_many_segments, rows_of_hits, run_example
 from vecveil.gateway.bulk import BulkJob, protect_files, verify
+from vecveil.gateway.bulk.job import Run
 from vecveil.gateway.bulk.places import Folder
-from vecveil.gateway.bulk.running import Run
 from vecveil.texts.encoders import LsaEncoder
 
 # Ray 2.60 warns of its own deprecated settings, of its files and of a coming default for GPUs.

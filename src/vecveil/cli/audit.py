@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,15 @@ from vecveil.auditing.records.verdict import check_baseline, check_gate
 from vecveil.cli import options as shared
 from vecveil.cli.output import as_typed, block, data_json, doing, note, report_files, write_reports, writing
 from vecveil.cli.tables import (
-    Rows,
-    TableOptions,
     classification_task,
-    is_protected,
+    format_name,
     load_encoder_named,
     read_array,
     read_rows,
     require_matches,
     retrieval_task,
     sts_task,
+    table_format,
 )
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError, VecveilError
 from vecveil.privacy.concepts import Concept
@@ -38,8 +38,9 @@ from vecveil.stores import open_store
 from vecveil.stores.locations import index_place
 from vecveil.stores.visible_rows import read_query_log, visible_accesses, visible_queries, visible_rows
 from vecveil.texts.encoders.cache import default_cache_folder
+from vecveil.texts.tables import TextRows
 from vecveil.texts.tables.columns import is_text
-from vecveil.texts.tables.reading import read_corpus
+from vecveil.texts.tables.reading import TableFormat, read_corpus
 from vecveil.types import Embeddings
 
 EXAMPLE = """\b
@@ -205,7 +206,7 @@ def command(
         {f"--{kind}": options[f"{kind}_file"] for kind in ("json", "html", "md", "csv")},
         inputs=(input, protector_file, concept, vectors_file, options["attacker_texts"], options["baseline"]),
     )
-    form = TableOptions.of(options)
+    form = table_format(options)
     options["vectors"] = vectors_file
     if pack is not None and options["show_reconstructions"]:
         raise click.UsageError("--pack contains no text: leave out --show-reconstructions.")
@@ -302,11 +303,11 @@ def _group_columns(options: dict[str, Any]) -> tuple[str | None, str | None]:
     return options["group_column"], options["subject_column"]
 
 
-def _groups(rows: Rows, options: dict[str, Any]) -> dict[str, Any]:
+def _groups(rows: TextRows, options: dict[str, Any]) -> dict[str, Any]:
     groups, subjects = _group_columns(options)
     return {
-        "groups": None if groups is None else rows.table.columns[groups],
-        "subjects": None if subjects is None else rows.table.columns[subjects],
+        "groups": None if groups is None else rows.columns[groups],
+        "subjects": None if subjects is None else rows.columns[subjects],
     }
 
 
@@ -314,27 +315,26 @@ def _audit_protector(
     input: Path,
     protector_file: Path,
     concept: Path,
-    form: TableOptions,
+    form: TableFormat,
     options: dict[str, Any],
     attacks: dict[str, Any],
 ) -> AuditResult:
     protector = load(protector_file)
-    if is_protected(input, form):
+    if format_name(input, form) == "parquet" and "protected" in form.source(input).metadata:
         raise DataFileError(
             f"{input.name}: the vectors are protected already. Leave out -p to audit what is in the file.", param="path"
         )
-    rows = read_rows(
+    hidden, rows = read_rows(
         input,
         concept,
         form,
         columns=(*_group_columns(options), options["label_column"]),
         limit=options["limit"],
         embeddings=True,
-        embedding_column=options["embedding_column"],
     )
-    require_matches(rows, MIN_TEST_TEXTS)
-    vectors = rows.table.embeddings
-    beside = [] if vectors is None else plaintext_beside({rows.table.text_column: rows.texts})
+    require_matches(hidden, rows.texts, MIN_TEST_TEXTS)
+    vectors = rows.embeddings
+    beside = [] if vectors is None else plaintext_beside({rows.text_column: rows.texts})
     encoder = None
     if vectors is None or any(options[name] is not None for name in ("encoder", "sts", "retrieval")):
         doing("Loading the encoder")
@@ -348,7 +348,7 @@ def _audit_protector(
     return audit(
         protector,
         rows.texts,
-        rows.concept,
+        hidden,
         encoder=encoder,
         embeddings=vectors,
         lint=beside,
@@ -358,14 +358,16 @@ def _audit_protector(
     )
 
 
-def _tasks(options: dict[str, Any], encoder: Any, rows: Rows, vectors: Embeddings, input: Path) -> list[UtilityTask]:
+def _tasks(
+    options: dict[str, Any], encoder: Any, rows: TextRows, vectors: Embeddings, input: Path
+) -> list[UtilityTask]:
     tasks: list[UtilityTask] = []
     if options["sts"] is not None:
         tasks.append(sts_task(options["sts"], encoder))
     if options["retrieval"] is not None:
         tasks.append(retrieval_task(options["retrieval"], encoder))
     if (column := options["label_column"]) is not None:
-        labels = rows.table.columns[column]
+        labels = rows.columns[column]
         tasks.append(classification_task(vectors, labels, column, input, seed=options["seed"]))
     return tasks
 
@@ -377,7 +379,7 @@ def _audit_store(
     input: Path,
     concept: Path,
     vectors_file: Path | None,
-    form: TableOptions,
+    form: TableFormat,
     options: dict[str, Any],
     attacks: dict[str, Any],
 ) -> AuditResult:
@@ -388,25 +390,24 @@ def _audit_store(
                 "protects itself.",
                 param=name,
             )
-    row_column, column = options["row_column"], options["embedding_column"]
+    row_column, column = options["row_column"], form.embedding_column
     if row_column is not None and vectors_file is None:
         raise InvalidInputError("--row-column needs --vectors, whose rows it names.", param="row_column")
     in_table = vectors_file is None
-    rows = read_rows(
+    hidden, rows = read_rows(
         input,
         concept,
-        form,
+        form if in_table else replace(form, embedding_column=None),
         columns=(*_group_columns(options), row_column),
         limit=options["limit"],
         embeddings=in_table,
-        embedding_column=column if in_table else None,
     )
     if vectors_file is not None:
         vectors = _rows_of_texts(read_array(vectors_file, column), rows, row_column, vectors_file)
         lint = plaintext_beside(_text_columns(vectors_file))
-    elif rows.table.embeddings is not None:
-        vectors = rows.table.embeddings
-        lint = plaintext_beside({rows.table.text_column: rows.texts[:EXAMINED_ROWS]})
+    elif rows.embeddings is not None:
+        vectors = rows.embeddings
+        lint = plaintext_beside({rows.text_column: rows.texts[:EXAMINED_ROWS]})
     else:
         raise DataFileError(
             f"{input.name} has no column of vectors. Name it with --embedding-column, or give --vectors FILE or a "
@@ -415,13 +416,7 @@ def _audit_store(
         )
     doing("Attacking the vectors")
     return audit_store(
-        vectors,
-        rows.texts,
-        rows.concept,
-        encoder=load_encoder_named(options),
-        lint=lint,
-        **_groups(rows, options),
-        **attacks,
+        vectors, rows.texts, hidden, encoder=load_encoder_named(options), lint=lint, **_groups(rows, options), **attacks
     )
 
 
@@ -429,7 +424,7 @@ def _audit_database(
     input: Path,
     protector_file: Path | None,
     concept: Path,
-    form: TableOptions,
+    form: TableFormat,
     options: dict[str, Any],
     attacks: dict[str, Any],
 ) -> AuditResult:
@@ -445,12 +440,14 @@ def _audit_database(
             raise InvalidInputError(f"--{name.replace('_', '-')} does not go with --store.", param=name)
     if options["query_log"] is not None and id_column is None:
         raise InvalidInputError("--query-log needs --id-column.", param="query_log")
-    rows = read_rows(input, concept, form, columns=(*_group_columns(options), id_column), limit=options["limit"])
+    hidden, rows = read_rows(
+        input, concept, form, columns=(*_group_columns(options), id_column), limit=options["limit"]
+    )
     accesses = None
     encoder = load_encoder_named(options) if protector_file is None else None
     with open_store(options["store"]) as database:
         if protector_file is None:
-            ids = [str(cell) for cell in rows.table.columns[id_column]]
+            ids = [str(cell) for cell in rows.columns[id_column]]
             vectors, beside = visible_rows(database, ids)
             if options["query_log"] is not None:
                 accesses = visible_accesses(read_query_log(options["query_log"]), ids)
@@ -466,7 +463,7 @@ def _audit_database(
     return audit_store(
         vectors,
         rows.texts,
-        rows.concept,
+        hidden,
         beside=beside,
         accesses=accesses,
         encoder=encoder,
@@ -532,7 +529,7 @@ def _audit_sealed(concept: Path | None, options: dict[str, Any], attacks: dict[s
         )
 
 
-def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: Path) -> Embeddings:
+def _rows_of_texts(store: Embeddings, rows: TextRows, row_column: str | None, path: Path) -> Embeddings:
     texts = len(rows.texts)
     if row_column is None:
         if len(store) != texts:
@@ -543,7 +540,7 @@ def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: 
             )
         return store
     try:
-        numbers = np.array([int(str(value)) for value in rows.table.columns[row_column]], dtype=np.int64)
+        numbers = np.array([int(str(value)) for value in rows.columns[row_column]], dtype=np.int64)
     except ValueError:
         numbers = np.array([-1])
     if numbers.min() < 0 or numbers.max() >= len(store):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +17,6 @@ from vecveil.auditing.report.text import duration
 from vecveil.cli import options as shared
 from vecveil.cli.output import data_json, doing, note, number, share, writing
 from vecveil.cli.tables import (
-    TableOptions,
     chosen_task,
     classification_task,
     load_encoder_named,
@@ -24,12 +24,14 @@ from vecveil.cli.tables import (
     read_labels,
     read_rows,
     require_matches,
+    table_format,
 )
 from vecveil.errors import IncompatibleError, out_of_range
 from vecveil.privacy.protector import METHODS, TEXT_METHODS, Protector, fit, fit_pairs
 from vecveil.privacy.protector.data import MIN_PAIRS
 from vecveil.privacy.protector.methods.text_level import Rewrite
 from vecveil.texts.encoders.text_encoder import encoder_fingerprint
+from vecveil.texts.tables.reading import TableFormat
 from vecveil.texts.tables.writing import check_new_file
 
 SCALES = ("target_utility", "target_cosine", "target_advantage", "epsilon", "sigma", "noise_to_signal", "radius")
@@ -182,7 +184,7 @@ def command(input: Path | None, out: Path, force: bool, verbose: bool, as_json: 
     what each strength costs. Give exactly one strength; sealed search keeps 99 % by default.
     """
     frontier = _take_point(options)
-    form = TableOptions.of(options)
+    form = table_format(options)
     _check_usage(input, options)
     files = (options[name] for name in ("concept", "positive", "negative", "background", "labels"))
     check_new_file(out, overwrite=force, inputs=(input, *files))
@@ -253,7 +255,8 @@ def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint]
     options["noise_to_signal"] = arguments.pop("noise_to_signal", None)
     options["long_texts"] = arguments.pop("long_texts", options["long_texts"])
     options["method_options"] = tuple(arguments.items())
-    table = {name: record.table[name] for name in TableOptions.__dataclass_fields__ if name in record.table}
+    names = [field.name for field in fields(TableFormat) if field.name in options]
+    table = {name: record.table[name] for name in names if name in record.table}
     options |= {name: value for name, value in table.items() if isinstance(value, str) and not given(name)}
     options["concept"] = options["concept"] or folder / CONCEPT
     options["frontier_encoder"] = record.encoder
@@ -330,11 +333,11 @@ def _common(options: dict[str, Any]) -> dict[str, Any]:
     return settings | work | dict(options["method_options"])
 
 
-def _from_texts(input: Path, form: TableOptions, options: dict[str, Any]) -> Protector:
+def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Protector:
     column = options["label_column"]
     group_column = options["group_column"]
-    rows = read_rows(input, options["concept"], form, columns=(column, options["preserve"], group_column))
-    require_matches(rows, options["min_texts"])
+    hidden, rows = read_rows(input, options["concept"], form, columns=(column, options["preserve"], group_column))
+    require_matches(hidden, rows.texts, options["min_texts"])
     measured = options["frontier_encoder"]
     encoder = load_encoder_named(options, default="minilm", recorded=measured)
     assert encoder is not None
@@ -348,18 +351,18 @@ def _from_texts(input: Path, form: TableOptions, options: dict[str, Any]) -> Pro
     if column is None:
         utility = chosen_task(options, encoder)
     else:
-        vectors, labels = encoder.encode(rows.texts), rows.table.columns[column]
+        vectors, labels = encoder.encode(rows.texts), rows.columns[column]
         utility = classification_task(vectors, labels, column, input, seed=options["seed"])
     settings = _common(options)
     settings |= {name: options[name] for name in ("rewrite", "detector", "surrogate_key")}
     settings["hypernyms"] = dict(options["hypernyms"]) or None
     if options["preserve"] is not None:
-        settings["preserve"] = rows.table.columns[options["preserve"]]
+        settings["preserve"] = rows.columns[options["preserve"]]
     if group_column is not None:
-        settings["groups"] = rows.table.columns[group_column]
+        settings["groups"] = rows.columns[group_column]
     settings |= {name: options[name] for name in ("min_texts", "long_texts")}
     doing(f"Fitting {options['method']}")
-    return fit(rows.texts, rows.concept, encoder, utility=utility, **settings)
+    return fit(rows.texts, hidden, encoder, utility=utility, **settings)
 
 
 def _from_vectors(options: dict[str, Any]) -> Protector:

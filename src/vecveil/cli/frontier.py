@@ -14,7 +14,7 @@ from vecveil.auditing.records.verdict import PART
 from vecveil.auditing.report import frontier_lines, write_frontier_html
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, doing, note, share, writing
-from vecveil.cli.tables import TableOptions, load_encoder_named, read_rows, require_matches, retrieval_task
+from vecveil.cli.tables import load_encoder_named, read_rows, require_matches, retrieval_task, table_format
 from vecveil.errors import CalibrationError, InvalidInputError
 from vecveil.io import write_bytes
 from vecveil.privacy.concepts.concept_file import LARGEST_FILE, read_concept_file
@@ -109,14 +109,14 @@ def command(
 
     With --at-most-leak or --at-least-search stdout gets the number of a point; exit code 1 if none meets them.
     """
-    form = TableOptions.of(options)
+    form = table_format(options)
     limits = at_most_leak is not None or at_least_search is not None
     if store_alone and not limits:
         raise click.UsageError("--store-alone requires --at-most-leak or --at-least-search.")
     if out.is_file():
         raise InvalidInputError(f"--out needs a folder: {out.name} is a file.", param="out")
-    rows = read_rows(input, concept, form, columns=(options["group_column"],))
-    require_matches(rows)
+    hidden, rows = read_rows(input, concept, form, columns=(options["group_column"],))
+    require_matches(hidden, rows.texts)
     copied = concept.read_bytes()
     if b"terms_file" in copied:  # a copy would name a file that is not in the folder
         copied = yaml.safe_dump(read_concept_file(concept), allow_unicode=True).encode()
@@ -134,14 +134,14 @@ def command(
     with writing(out):
         record = frontier(
             rows.texts,
-            rows.concept,
+            hidden,
             encoder,
             retrieval=retrieval,
             collection_size=options["collection_size"],
             query_noise=options["query_noise"],
             candidates=options["candidates"] or CANDIDATES,
             leak_ceiling=options["leak_ceiling"],
-            groups=None if column is None else rows.table.columns[column],
+            groups=None if column is None else rows.columns[column],
             out=out,
             long_texts=options["long_texts"],
             table={name: value for name, value in vars(form).items() if value is not None},

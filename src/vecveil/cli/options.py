@@ -127,17 +127,19 @@ class Condition(Assignment):
     name = "FIELD=VALUE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return (field, operator, typed value)."""
+        """Return (field, operator, typed value), of ``=`` and ``!=`` the list of values that the text may mean."""
         if isinstance(value, tuple):
             return value
         match = re.fullmatch(r"([^=!<>]+)(!=|>=|<=|=|>|<)(?![=<>])(.*)", value, re.DOTALL)
         if match is None or not match[1].strip():
             self.fail("it has the form FIELD=VALUE; the operators are = != > >= < <=.", param, ctx)
-        typed, operand = _typed(match[3].strip()), match[3].strip()
-        # Equal characters, as in a column that stays text: code=250.00, zip=007. An order is one of numbers.
-        if isinstance(typed, float) and match[2] in ("=", "!=") and printed_number(operand) is None:
-            typed = operand
-        return match[1].strip(), match[2], typed
+        field, operator, text = match[1].strip(), match[2], match[3].strip()
+        typed = _typed(text)
+        if operator not in ("=", "!="):
+            return field, operator, typed
+        # A column of a CSV file is text if one of its values is: flag=true, zip=007. Nothing prints as 250.00.
+        as_text = isinstance(typed, float) and printed_number(text) is None
+        return field, operator, [typed] if isinstance(typed, str) else [text] if as_text else [typed, text]
 
 
 def _typed(text: str) -> Any:

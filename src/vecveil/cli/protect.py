@@ -14,14 +14,15 @@ from click.core import ParameterSource
 from vecveil.cli import options as shared
 from vecveil.cli.output import data_json, note, say_keyed, warn
 from vecveil.cli.releases import Release
-from vecveil.cli.tables import TableOptions, is_protected
+from vecveil.cli.tables import format_name, table_format
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.gateway.bulk import MANIFEST, BulkJob, protect_files, verify
-from vecveil.gateway.bulk.job import TEXT_ROWS, OpenJob, already_protected, metadata_of, table_protection
+from vecveil.gateway.bulk.job import OpenJob
 from vecveil.gateway.bulk.running import Engine, columns_of, run_here
 from vecveil.privacy.protector import Protector, load
 from vecveil.texts.tables import protect_table
 from vecveil.texts.tables.binary_formats import memory_limit
+from vecveil.texts.tables.reading import TableFormat
 from vecveil.texts.tables.writing import check_output
 
 OUTPUT_SUFFIXES = (".parquet", ".pq", ".npy")
@@ -152,7 +153,7 @@ def _run(
     into_folder = _is_folder(inputs, out) or options["engine"] is not None
     if into_folder and force:
         raise click.UsageError("--force replaces a file; an unfinished folder is continued. Give a different folder.")
-    form = TableOptions.of(options)
+    form = replace(table_format(options), max_memory=memory_limit.get())
     if into_folder:
         record, protector = _protect_folder(inputs, out, protector_file, form, release, options)
     else:
@@ -184,13 +185,12 @@ def _protect_file(
     input: Path,
     out: Path,
     protector_file: Path,
-    form: TableOptions,
+    form: TableFormat,
     release: Release,
     force: bool,
     options: dict[str, Any],
 ) -> tuple[dict[str, Any], Protector]:
-    format = form.of_path(input)
-    release.check_ids(format)
+    release.check_ids(format_name(input, form))
     check_output(out, overwrite=force, source=input)
     protector = _load(protector_file, release)
     used_files = [(protector_file, "the protector"), *release.files()]
@@ -199,30 +199,17 @@ def _protect_file(
     for used, name in used_files:
         if os.path.realpath(out) == os.path.realpath(used):
             raise DataFileError(f"{out.name} is {name}. Choose another output.", param="output")
-    sealing = options.get("seal_key") is not None
-    if is_protected(input, form) and (sealing or not options["again"]):
-        raise already_protected(input.name, sealing=sealing)
-    key, vectors_inside = release.key(), options["embedding_column"] is not None or format in ("npy", "parquet")
-    opened = OpenJob(_job(protector, form, release, options, cache=options["cache"]), key=key)
-    if options["encoder"] is not None or options["encoder_options"]:
-        opened.encoder()  # a wrong encoder that is named is refused even if vectors need none
+    key, job = release.key(), _job(protector, form, release, options, cache=options["cache"])
     with release.ledger() as ledger:
-        work = table_protection(opened, ledger)
-        counts = protect_table(
-            input,
-            out,
-            work,
-            embedding_column=options["embedding_column"],
-            metadata=metadata_of(protector, key, noise=release.noise),
-            chunk_rows=None if vectors_inside else TEXT_ROWS,
-            overwrite=force,
-            **vars(form),
-        )
+        opened = OpenJob(job, key=key, ledger=ledger)
+        if options["encoder"] is not None or options["encoder_options"]:
+            _ = opened.encoder  # a wrong encoder that is named is refused even if vectors need none
+        counts = protect_table(input, out, opened.protection, metadata=opened.metadata, overwrite=force, **vars(form))
     verb = "encoded and protected" if counts.encoded else "protected"
     note(f"{counts.rows:,} rows {verb}, from column {counts.source!r}.")
-    others = "Left out" if work.sealed is None else "Sealed, with the exact vectors"
+    others = "Left out" if job.seal_key is None else "Sealed, with the exact vectors"
     note(f"Columns copied unchanged: {_listed(counts.carried)}. {others}: {_listed(counts.left_out)}.")
-    if work.sealed is None and not options["carry"]:
+    if job.seal_key is None and not options["carry"]:
         for name in [name for name in counts.left_out if name != counts.source][:1]:
             note(f"Column `{name}` may contain clean text. It is left out; pass `--carry {name}` to keep it.")
     note(f"Wrote {out}")
@@ -238,10 +225,9 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "none"
 
 
-def _job(protector: Protector, form: TableOptions, release: Release, options: dict[str, Any], **given: Any) -> BulkJob:
+def _job(protector: Protector, form: TableFormat, release: Release, options: dict[str, Any], **given: Any) -> BulkJob:
     return BulkJob.of(
         protector,
-        embedding_column=options["embedding_column"],
         carry=options["carry"],
         keep_text=options["keep_text"],
         id_column=release.id_column,
@@ -281,7 +267,7 @@ def _is_folder(inputs: Sequence[str], out: str) -> bool:
 
 
 def _protect_folder(
-    inputs: Sequence[str], out: str, protector_file: Path, form: TableOptions, release: Release, options: dict[str, Any]
+    inputs: Sequence[str], out: str, protector_file: Path, form: TableFormat, release: Release, options: dict[str, Any]
 ) -> tuple[dict[str, Any], Protector]:
     engine = options["engine"] or "local"
     # For one file the cache is the default; with many it would fill a disk, so it must be asked for.
@@ -292,16 +278,7 @@ def _protect_folder(
             raise click.UsageError(f"{option} is a {kind} of one machine: leave it out, or use --engine local.")
     release.check_ids()
     protector = _load(protector_file, release)
-    job = _job(
-        protector,
-        form,
-        release,
-        options,
-        key=release.source,
-        key_id=release.key_id,
-        cache=cache,
-        max_memory=memory_limit.get(),
-    )
+    job = _job(protector, form, release, options, key=release.source, key_id=release.key_id, cache=cache)
     with release.ledger() as ledger:
         try:
             manifest = protect_files(

@@ -16,7 +16,7 @@ from vecveil.auditing.auditor import clean_vectors, plaintext_beside
 from vecveil.cli import options as shared
 from vecveil.cli.audit import attack_arguments, attack_options
 from vecveil.cli.output import as_typed, block, data, data_json, note, report_files, write_reports, writing
-from vecveil.cli.tables import TableOptions, load_encoder_named
+from vecveil.cli.tables import load_encoder_named, table_format
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError
 from vecveil.io import write_text
 from vecveil.privacy.concepts import Concept
@@ -25,6 +25,7 @@ from vecveil.stores.locations import index_place, short_name
 from vecveil.stores.scanning import PROTECTION_CODES, Scan, ScanFinding, in_order, leaves, scan
 from vecveil.texts.tables import read_table
 from vecveil.texts.tables.columns import missing_column, python_values
+from vecveil.texts.tables.reading import TableFormat
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 
@@ -110,7 +111,7 @@ def command(
             with writing(out):
                 write_text(out, json.dumps(seen_there, indent=1) + "\n")
         return
-    form = TableOptions.of(options)
+    form = table_format(options)
     hidden = None if concept is None else Concept.from_file(concept)
     texts = None
     if texts_file is not None and id_column is not None:
@@ -187,7 +188,7 @@ class _TextsFile:
     """A table of texts of a store's rows, joined by id."""
 
     path: Path
-    form: TableOptions
+    form: TableFormat
     id_column: str
 
     def _chunks(self, columns: Sequence[str], *, texts: bool) -> Any:

@@ -125,8 +125,8 @@ Example:
     type=shared.Condition(),
     multiple=True,
     metavar="FIELD=VALUE",
-    help="Rows with this value in a filter field: a number, true, false, or else a text ('\"2024\"' and 250.00, which "
-    "prints as 250.0, are texts). For sealed: any field, also with != > >= < <= (quote the condition).",
+    help="Rows with this value in a filter field. A number, true or false also finds the text of these characters; "
+    "'\"2024\"' finds the text alone. For sealed: any field, also with != > >= < <= (quote the condition).",
 )
 @click.option("--hybrid", is_flag=True, help="For sealed: also rank by the query's words.")
 @shared.json_option
@@ -153,7 +153,7 @@ def search_command(database: str, query: str, protector_file: Path | None, as_js
                 f"--where: {operator} needs a sealed index (sealed:). A database filters by equal "
                 "values only: FIELD=VALUE."
             )
-        values.setdefault(field, []).append(value)
+        values.setdefault(field, []).extend(value)
     protector = load(protector_file)
     collection = ProtectedCollection(
         database,
@@ -215,7 +215,7 @@ def _conditions(where: Sequence[tuple[str, str, Any]]) -> dict[str, dict[str, An
     for field, operator, value in where:
         of_field = conditions.setdefault(field, {})
         if operator in _LISTED:
-            of_field.setdefault(_LISTED[operator], []).append(value)
+            of_field.setdefault(_LISTED[operator], []).extend(value)
         elif isinstance(value, bool) or value is None:
             raise click.UsageError(f"--where: {operator} takes a number or a text.")
         elif _ORDERS[operator] in of_field:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,68 +20,42 @@ from vecveil.privacy.concepts.pairs import LEAST_TEXTS
 from vecveil.texts.encoders import TextEncoder, load_encoder
 from vecveil.texts.encoders.text_encoder import SAVED_OPTIONS, load_recorded_encoder, options_for
 from vecveil.texts.tables import TextRows, read_table, read_texts
-from vecveil.texts.tables.binary_formats import MemoryAccount, ParquetSource
+from vecveil.texts.tables.binary_formats import MemoryAccount
 from vecveil.texts.tables.columns import row_number
-from vecveil.texts.tables.files import find_input
+from vecveil.texts.tables.reading import TableFormat
 from vecveil.types import Embeddings
 
 
-@dataclass(frozen=True)
-class TableOptions:
-    """The table options of a command; ``vars`` of it are arguments of `vecveil.texts.tables.read_table`."""
-
-    text_column: str | None = None
-    format: str | None = None
-    encoding: str = "utf-8"
-    delimiter: str | None = None
-
-    @classmethod
-    def of(cls, options: dict[str, Any]) -> TableOptions:
-        """Take the options out of ``options``."""
-        return cls(**{name: options.pop(name) for name in cls.__dataclass_fields__})
-
-    def of_path(self, path: Path) -> str:
-        """Return the format of ``path`` by option or suffix; the suffix itself if it is no vector format."""
-        suffix = path.suffix.lower().removeprefix(".")
-        return self.format or {"pq": "parquet"}.get(suffix, suffix)
+def table_format(options: dict[str, Any]) -> TableFormat:
+    """Take the table options of a command out of ``options``."""
+    names = [field.name for field in fields(TableFormat) if field.name in options]
+    return TableFormat(**{name: options.pop(name) for name in names})
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Texts of a table, the concept with its columns filled in, and further columns."""
-
-    concept: Concept = field(repr=False)
-    table: TextRows = field(repr=False)
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts."""
-        return self.table.texts
+def format_name(path: Path, form: TableFormat) -> str:
+    """Return the format of ``path`` by option or suffix; the suffix itself if it is no vector format."""
+    suffix = path.suffix.lower().removeprefix(".")
+    return form.format or {"pq": "parquet"}.get(suffix, suffix)
 
 
 def read_rows(
-    path: Path,
-    concept_file: Path,
-    form: TableOptions,
-    *,
-    columns: tuple[str | None, ...] = (),
-    limit: int | None = None,
-    embeddings: bool = False,
-    embedding_column: str | None = None,
-) -> Rows:
-    """Return the texts at ``path`` with the concept of ``concept_file`` ready for use on them."""
+    path: Path, concept_file: Path, form: TableFormat, *, columns: Sequence[str | None] = (), **given: Any
+) -> tuple[Concept, TextRows]:
+    """Return the concept of ``concept_file``, ready for use on the texts at ``path``, and these texts.
+
+    Args:
+        columns: further columns of the texts.
+        given: further arguments of `read_texts`.
+    """
     doing(f"Reading {path.name}")
     concept = Concept.from_file(concept_file)
     names = dict.fromkeys([*concept.columns, *(name for name in columns if name is not None)])
-    table = read_texts(
-        path, columns=list(names), limit=limit, embeddings=embeddings, embedding_column=embedding_column, **vars(form)
-    )
-    return Rows(concept.with_columns(table.columns), table)
+    rows = read_texts(path, columns=list(names), **given, **vars(form))
+    return concept.with_columns(rows.columns), rows
 
 
-def require_matches(rows: Rows, min_texts: int = LEAST_TEXTS) -> None:
+def require_matches(concept: Concept, texts: Sequence[str], min_texts: int = LEAST_TEXTS) -> None:
     """Raise `ConceptError` if fewer than ``min_texts`` texts contain the concept; loading a model first takes long."""
-    concept, texts = rows.concept, rows.texts
     # Given spans and labels belong to texts by position, and are at hand.
     given = concept.labels is not None or any(getattr(each, "positional", False) for each in concept.detectors)
     found = 0
@@ -92,30 +66,21 @@ def require_matches(rows: Rows, min_texts: int = LEAST_TEXTS) -> None:
     concept.find(texts, min_texts=min_texts)
 
 
-def is_protected(path: Path, form: TableOptions) -> bool:
-    """Return whether ``path`` is a Parquet file that vecveil wrote."""
-    if str(path) == "-" or form.of_path(path) != "parquet":
-        return False
-    return "protected" in ParquetSource(find_input(path, form.format)).metadata
-
-
 def read_array(path: Path, embedding_column: str | None = None) -> np.ndarray[Any, Any]:
     """Return the vectors of a .npy file or of a Parquet column, by default ``embedding``."""
     reader = read_table(path, embedding_column=embedding_column)
-    # A .npy file is as large as what it contains, so only other files can expand.
-    account = None if path.suffix == ".npy" else MemoryAccount(reader.name)
-    chunks = []
-    for chunk in reader.select([], texts=False):
-        if chunk.vectors is not None:
-            if account is not None:
-                account.add(chunk.vectors)
-            chunks.append(chunk.vectors)
-    if not chunks:
+    if reader.embedding_column is None:
         names = ", ".join(reader.types) or "none"
         raise DataFileError(
             f"{path.name} has no column of vectors; it has {names}. Name it with --embedding-column.", param="path"
         )
-    return np.concatenate(chunks)
+    account, vectors = MemoryAccount(reader.name), list[Embeddings]()
+    for chunk in reader.select([], texts=False):
+        assert chunk.vectors is not None
+        if reader.format != "npy":  # which is as large as what it contains
+            account.add(chunk.vectors)
+        vectors.append(chunk.vectors)
+    return np.concatenate(vectors)
 
 
 def read_labels(path: Path) -> np.ndarray[Any, Any]:

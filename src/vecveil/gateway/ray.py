@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import Any
 
 from vecveil.errors import InvalidInputError, ReleaseError, VecveilError, optional_import, wrong_type
-from vecveil.gateway.bulk.job import BulkJob, PartWorker, Unsealing, reader_of
+from vecveil.gateway.bulk.job import BulkJob, PartWorker, Run, Unsealing, reader_of
 from vecveil.gateway.bulk.places import Folder, Part, PartResult
-from vecveil.gateway.bulk.running import PartFailure, Run, attempt
+from vecveil.gateway.bulk.running import PartFailure, attempt
 from vecveil.gateway.workers import (
     Sealed,
     anywhere,
@@ -250,8 +250,8 @@ def _do(row: dict[str, Any], sent: Sealed) -> dict[str, bytes]:
 
 @lru_cache(maxsize=1)
 def _worker(sent: Sealed) -> PartWorker:
-    run: Run = sent.open()
-    return PartWorker(run.job, run.out, run.name, run.inputs)
+    """Return this process's worker, shared by the tasks of a run."""
+    return PartWorker(sent.open())
 
 
 def _outcomes(dataset: Any) -> Iterator[PartResult | PartFailure]:

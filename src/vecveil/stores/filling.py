@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +20,7 @@ from vecveil.stores.forgetting import Erasure, Reconciliation, begun, now
 from vecveil.stores.migrating import MigrationOptions, SourceCheck, check_source, texts_and_metadata
 from vecveil.stores.scanning import Reservoir, Sample, usable_rows
 from vecveil.stores.store import Batch, VectorStore
-from vecveil.texts.tables.columns import ids_of, json_values, missing_column, printed_number, row_number
+from vecveil.texts.tables.columns import check_finite, ids_of, json_values, may_be_nan, missing_column, printed_number
 from vecveil.texts.tables.pipeline import ID
 from vecveil.texts.tables.reading import Chunk, TableReader
 
@@ -119,8 +118,8 @@ def fill_from_table(
         drop: columns to leave out.
 
     Raises:
-        DataFileError: the table is damaged, lacks a column, repeats an id, has NaN or infinity in a field of JSON
-            lines, or is protected already.
+        DataFileError: the table is damaged, lacks a column, repeats an id, has NaN or infinity in a column of
+            metadata, or is protected already.
         InvalidInputError: neither the table has vectors nor the index an encoder.
     """
     if reader.metadata.get("protected") or SEALED_FIELD in reader.types:
@@ -146,18 +145,12 @@ def fill_from_table(
     numbers = set(kept_columns) if reader.format in ("csv", "tsv") else set()
     named = [] if id_column is None else [id_column]
     ids = {} if named else dict.fromkeys(map(str, range(reader.rows)))
-    examined = kept_columns if reader.format == "jsonl" else []
+    examined = [name for name in kept_columns if may_be_nan(reader.types[name])]
     checked = reader.select([*named, *numbers, *examined], texts=False, vectors=False).in_chunks(batch)
     whole: dict[str, set[type]] = {name: set() for name in numbers}
     for chunk in checked if named or numbers or examined else ():
         for name in examined:
-            for i, value in enumerate(chunk.columns[name]):
-                if not _is_finite(value):
-                    raise DataFileError(
-                        f"{reader.name}: {row_number(chunk.first_row + i)} has NaN or infinity in {name!r}. Write "
-                        "null for a missing number, or leave out the field with drop= (--drop).",
-                        param="metadata",
-                    )
+            check_finite(chunk.columns[name], source=reader.name, column=name, first_row=chunk.first_row)
         ids.update(dict.fromkeys(_ids(chunk, id_column, reader.name)))
         for name in sorted(numbers):
             parsed = {value: printed_number(value) for value in chunk.columns[name] if value}
@@ -187,12 +180,6 @@ def fill_from_table(
             yield Batch(_ids(chunk, id_column, reader.name), np.asarray(X, np.float32), _rows(texts, records)), 0
 
     return _copy(batches(), ids, index, -(-reader.rows // batch), show_progress)
-
-
-def _is_finite(value: Any) -> bool:
-    if isinstance(value, dict | list):
-        return all(map(_is_finite, value.values() if isinstance(value, dict) else value))
-    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _ids(chunk: Chunk, id_column: str | None, name: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import click
 from vecveil.cli import options as shared
 from vecveil.cli.demo.demonstration import DEMO_TARGET_UTILITY, OwnTexts, run_demo
 from vecveil.cli.output import as_typed, block, data_json, note, writing
-from vecveil.cli.tables import TableOptions, load_encoder_named
+from vecveil.cli.tables import load_encoder_named, table_format
 from vecveil.texts.encoders import TextEncoder
 
 EXAMPLE = """\b
@@ -45,7 +45,7 @@ def command(
     bundled and synthetic, and take about a minute. Files in the folder: protected.parquet, protector.vecveil,
     audit.json and audit.html.
     """
-    form = TableOptions.of(options)
+    form = table_format(options)
     if (input is None) != (concept is None):
         raise click.UsageError("Give --input and --concept together, or neither.")
     if input is None and (form.text_column or form.format or form.delimiter or options["group_column"]):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, KeyFileError, LedgerCapError, wrong_type
-from vecveil.gateway.bulk.places import Folder, Part, PartResult, open_input, source_of, unchanged
+from vecveil.gateway.bulk.places import Folder, Part, PartResult, open_input, unchanged
 from vecveil.index import Sealer
 from vecveil.index.blob import SEALED_FIELD, decoded
 from vecveil.index.keystore import token_fields
@@ -21,8 +22,8 @@ from vecveil.privacy.accounting import Ledger
 from vecveil.privacy.protector import Protector, load
 from vecveil.runtime import progress
 from vecveil.texts.encoders import TextEncoder
-from vecveil.texts.tables import RowItems, TableReader, open_writer, read_table
-from vecveil.texts.tables.binary_formats import metadata_in
+from vecveil.texts.tables import TableReader, open_writer
+from vecveil.texts.tables.binary_formats import NpySource, ParquetSource, metadata_in
 from vecveil.texts.tables.columns import (
     ColumnBatch,
     TableSource,
@@ -41,19 +42,15 @@ from vecveil.texts.tables.writing import ArrowWriter, EmbeddingWriter
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 
-TEXT_ROWS = 2048
-"""Texts per call of the encoder."""
 _OPENED_ROWS = 4096  # of a chunk of sealed rows
 _TYPES = {"id": "string", "text": "string", "metadata": "json"}  # of opened rows, except their vectors
 _NOT_RECORDED = ("protector", "key", "key_id", "check_lengths", "cache", "max_memory", "seal_key")
 """Secrets, fields of the metadata, and options that only refuse rows: none changes the release of a row."""
 
 
-@dataclass(frozen=True)
-class BulkJob:
+@dataclass(frozen=True, kw_only=True)
+class BulkJob(TableFormat):
     """A protector and table options in a form that travels to workers: it names keys and never contains them.
-
-    `vecveil.texts.tables.reading.TableFormat` describes the other fields.
 
     Args:
         protector: bytes of a protector's file; see `BulkJob.of`.
@@ -67,7 +64,7 @@ class BulkJob:
         encoder, encoder_options, precision: by default the protector's own.
         cache: keep clean vectors of texts in the cache of this machine.
         seal_key: also write sealed originals, under this key store: a path or ``env:NAME:PATH`` that each worker has.
-            Of the columns only ids and ``carry`` stay readable.
+            Of the columns only ids and ``carry`` stay readable. NaN in a sealed column is refused, as JSON has none.
         seal_name: collection in the key store.
         filter_fields: columns to write filter tokens of, in addition to the key store's.
         seal_uuid: UUID of the collection, which each worker compares; see `pinned`.
@@ -77,8 +74,6 @@ class BulkJob:
     """
 
     protector: bytes = field(repr=False)
-    text_column: str | None = None
-    embedding_column: str | None = None
     carry: tuple[str, ...] = ()
     keep_text: bool = False
     id_column: str | None = None
@@ -89,11 +84,7 @@ class BulkJob:
     encoder: str | None = None
     encoder_options: tuple[tuple[str, Any], ...] = ()
     precision: str | None = None
-    format: str | None = None
-    encoding: str = "utf-8"
-    delimiter: str | None = None
     cache: bool = False
-    max_memory: int | None = None
     seal_key: str | None = None
     seal_name: str | None = None
     filter_fields: tuple[str, ...] = ()
@@ -119,7 +110,8 @@ class BulkJob:
     @classmethod
     def of(cls, protector: Protector | str | os.PathLike[str], **options: Any) -> BulkJob:
         """Return the job of a protector or its file."""
-        return cls((protector if isinstance(protector, Protector) else load(protector)).to_bytes(), **options)
+        opened = protector if isinstance(protector, Protector) else load(protector)
+        return cls(protector=opened.to_bytes(), **options)
 
     def pinned(self) -> BulkJob:
         """Return the job with the id of the current key and the UUID of the sealed collection, made if it is new.
@@ -139,9 +131,6 @@ class BulkJob:
         """Return the key from its source, or None for fresh noise."""
         return None if self.key is None else NoiseKeys.of(self.key).key(self.key_id)
 
-    def opened(self) -> OpenJob:
-        return OpenJob(self)
-
     @property
     def mode(self) -> int:
         """Mode of the output files: closed to others unless they contain only ids, protected and sealed data."""
@@ -149,39 +138,89 @@ class BulkJob:
 
     def to_record(self) -> dict[str, Any]:
         """Return the job for manifests: names of key and protector, not their contents."""
-        opened = self.opened()
+        opened = OpenJob(self)
         about = {name: value for name, value in vars(self).items() if name not in _NOT_RECORDED}
         about["carry"] = list(self.carry)
         about["filter_fields"], about["encoder_options"] = list(self.filter_fields), dict(self.encoder_options)
         # Another key under the same id would give other releases: its check value shows that.
         about["key_check"] = None if opened.key is None else opened.key.check_value
-        return {**about, **metadata_of(opened.protector, opened.key, noise=self.noise)}
+        return {**about, **opened.metadata}
 
 
 class OpenJob:
-    """A job in its worker process, with the protector loaded and the key read; ``key`` replaces the job's."""
+    """A job in its worker process, with the protector loaded and the keys read.
 
-    def __init__(self, job: BulkJob, *, key: NoiseKey | None = None) -> None:
-        self.job = job
+    Attributes:
+        protection: the treatment of a table's rows.
+        metadata: of files of protected vectors.
+    """
+
+    def __init__(self, job: BulkJob, *, key: NoiseKey | None = None, ledger: Ledger | None = None) -> None:
+        """Load the job.
+
+        Args:
+            key: replaces the job's.
+            ledger: counts the rows before they are released.
+        """
+        self.job, self._ledger, self._counted = job, ledger, 0
         self.protector = Protector.from_bytes(job.protector)
         self.key = key or job.noise_key()
-        self.sealed = None if job.seal_key is None else sealed_columns(self.protector, job)[0]
-        self._encoder: TextEncoder | None = None
+        self.metadata = metadata_of(self.protector, self.key, noise=job.noise)
+        sealed = None if job.seal_key is None else sealed_columns(self.protector, job)[0]
+        # Rewriting belongs to the released vectors alone: sealed ones are of the original texts.
+        self._rewrites_late = self.protector.rewriter is not None and sealed is not None
+        self.protection = TableProtection(
+            self._protect,
+            encode=self._encode if self._rewrites_late else self._encode_rewritten,
+            dimension=self.protector.dimension,
+            carry=job.carry,
+            keep_text=job.keep_text,
+            id_column=job.id_column,
+            only_clean=job.check_lengths or sealed is not None,
+            sealed=sealed,
+        )
 
+    @cached_property
     def encoder(self) -> TextEncoder:
-        """Return the encoder, loaded on first use and compared with the protector's."""
-        if self._encoder is None:
-            job = self.job
-            self._encoder = self.protector.encoder_for(
-                job.encoder, job.precision, job.cache, options=dict(job.encoder_options)
-            )
-        return self._encoder
+        """The encoder, compared with the protector's."""
+        job = self.job
+        return self.protector.encoder_for(job.encoder, job.precision, job.cache, options=dict(job.encoder_options))
 
-    def check_clean(self, reader: TableReader, name: str) -> TableReader:
-        """Return ``reader`` in suitable chunks; raise DataFileError for a protected table."""
-        if reader.metadata.get("protected") and (self.job.check_lengths or self.sealed is not None):
-            raise already_protected(name, sealing=self.sealed is not None)
-        return reader.in_chunks(TEXT_ROWS) if reader.embedding_column is None else reader
+    def _encode(self, texts: list[str]) -> Embeddings:
+        vectors: Embeddings = self.encoder.encode(texts, show_progress=False)
+        return vectors
+
+    def _encode_rewritten(self, texts: list[str]) -> Embeddings:
+        return self._encode(self.protector.seen(texts))
+
+    def _protect(self, X: Embeddings, ids: list[str], texts: list[str] | None) -> Embeddings:
+        job, protector = self.job, self.protector
+        if self._rewrites_late and texts is not None:
+            X = self._encode_rewritten(texts)
+        if job.check_lengths:
+            protector.check_norms(X, owner="protect")
+        # Keyed noise may depend on texts only for a known encoder; see Protector.protect.
+        takes_texts = self.key is not None and protector.encoder_info.fingerprint is not None
+        try:
+            released = protector.protect(
+                X,
+                noise=job.noise,
+                ids=None if self.key is None and self._ledger is None else ids,
+                key=self.key,
+                texts=texts if takes_texts else None,
+                ledger=self._ledger,
+                lengths=False,  # checked above, or not wanted
+                rewritten=texts is not None,
+            )
+        except LedgerCapError as error:
+            if not self._counted:
+                raise
+            raise LedgerCapError(
+                f"{error} Before them {self._counted:,} rows of this run were counted; nothing of it is written.",
+                items=error.items,
+            ) from None
+        self._counted += len(X)
+        return released
 
 
 def metadata_of(protector: Protector, key: NoiseKey | None, *, noise: bool) -> Mapping[str, Any]:
@@ -202,18 +241,6 @@ def metadata_of(protector: Protector, key: NoiseKey | None, *, noise: bool) -> M
         "conditional_on": list(guarantee.conditional_on) if noise else None,
         "not_promised": list(guarantee.not_promised) if noise else None,
     }
-
-
-def already_protected(name: str, *, sealing: bool) -> DataFileError:
-    why, fix = (
-        ("Its noise would be sealed as the exact vectors.", "Seal the clean table.")
-        if sealing
-        else (
-            "A second noise costs utility and adds little protection.",
-            "Protect the clean table, or insist with --again.",
-        )
-    )
-    return DataFileError(f"{name} is protected already. {why} {fix}", code="E-DATA-FILE-PROTECTED", param="path")
 
 
 def sealed_columns(protector: Protector, job: BulkJob) -> tuple[SealedColumns, str]:
@@ -245,180 +272,106 @@ def sealed_columns(protector: Protector, job: BulkJob) -> tuple[SealedColumns, s
     return SealedColumns(SEALED_FIELD, tokens, job.filter_fields, seal), present
 
 
-def row_protection(
-    protector: Protector,
-    *,
-    key: NoiseKey | None = None,
-    ledger: Ledger | None = None,
-    noise: bool = True,
-    lengths: bool = True,
-    encode: Callable[[list[str]], Embeddings] | None = None,
-) -> Callable[[Embeddings, RowItems], Embeddings]:
-    """Return the function that protects a chunk of rows.
-
-    Args:
-        encode: rewrites and encodes texts, where the rows have vectors of the original texts.
-        key: for keyed noise; None draws fresh noise.
-        ledger: counts the rows before they are released.
-        lengths: refuse rows longer than the fit's.
-    """
-    takes_ids = key is not None or ledger is not None
-    # Keyed noise may depend on texts only for a known encoder; see Protector.protect.
-    takes_texts = key is not None and protector.encoder_info.fingerprint is not None
-    counted = 0
-
-    def protect(X: Embeddings, rows: RowItems) -> Embeddings:
-        nonlocal counted
-        if encode is not None and rows.texts is not None:
-            X = encode(rows.texts)
-        if lengths:
-            protector.check_norms(X, owner="protect")
-        ids, texts = rows.ids if takes_ids else None, rows.texts if takes_texts else None
-        try:
-            # lengths=False: checked above, or not wanted.
-            released = protector.protect(
-                X,
-                noise=noise,
-                ids=ids,
-                key=key,
-                texts=texts,
-                ledger=ledger,
-                lengths=False,
-                rewritten=rows.texts is not None,  # `table_protection` rewrites the texts that it encodes
-            )
-        except LedgerCapError as error:
-            if not counted:
-                raise
-            raise LedgerCapError(
-                f"{error} Before them {counted:,} rows of this run were counted; nothing of it is written.",
-                items=error.items,
-            ) from None
-        counted += len(X)
-        return released
-
-    return protect
-
-
-def table_protection(opened: OpenJob, ledger: Ledger | None = None) -> TableProtection:
-    job, protector = opened.job, opened.protector
-
-    def encode(texts: list[str]) -> Embeddings:
-        vectors: Embeddings = opened.encoder().encode(texts, show_progress=False)
-        return vectors
-
-    def encode_rewritten(texts: list[str]) -> Embeddings:
-        return encode(protector.seen(texts))
-
-    # Rewriting belongs to the released vectors alone: sealed ones are of the original texts.
-    originals = protector.rewriter is not None and opened.sealed is not None
-    protect = row_protection(
-        protector,
-        key=opened.key,
-        ledger=ledger,
-        noise=job.noise,
-        lengths=job.check_lengths,
-        encode=encode_rewritten if originals else None,
-    )
-    return TableProtection(
-        protect,
-        encode=encode if originals else encode_rewritten,
-        dimension=protector.dimension,
-        carry=job.carry,
-        keep_text=job.keep_text,
-        with_items=True,
-        id_column=job.id_column,
-        owned=True,
-        sealed=opened.sealed,
-    )
-
-
 # Parts of files ----------------------------------------------------------------------------------
 
 
-class PartWorker:
-    """Protects parts, one after another.
+@dataclass(frozen=True)
+class Run:
+    """The input of an engine.
 
-    Args:
-        run: fingerprint of the run, stored in each file.
+    Attributes:
+        name: fingerprint of the run.
         inputs: fsspec options for the inputs.
-        ledger: of this machine; counts rows before they are released.
+        ledger: of this machine, or None.
     """
 
-    def __init__(
-        self, job: BulkJob, out: Folder, run: str, inputs: Mapping[str, Any], ledger: Ledger | None = None
-    ) -> None:
-        self._opened = job.opened()
-        self._out, self._run, self._inputs = out, run, inputs
-        self._protection = table_protection(self._opened, ledger)
-        self._about = metadata_of(self._opened.protector, self._opened.key, noise=job.noise)
+    job: BulkJob
+    out: Folder
+    name: str
+    inputs: Mapping[str, Any] = field(repr=False)
+    ledger: Ledger | None = None
+
+
+class PartWorker:
+    """Protects parts, one after another."""
+
+    def __init__(self, run: Run) -> None:
+        self._opened, self._run = OpenJob(run.job, ledger=run.ledger), run
 
     def __call__(self, part: Part) -> PartResult:
         """Return the result of ``part``, leaving an existing file unchanged.
 
         A repeated task whose file exists must not release its rows a second time.
         """
-        if (done := _finished(self._out, part, self._run)) is not None:
+        if (done := self._finished(part)) is not None:
             return done
         try:
-            reader = reader_of(self._opened.job, part, self._inputs)
+            reader = reader_of(self._opened.job, part, self._run.inputs)
         except NoRowsError:
             self._check_input(part, 0, 0)
             return PartResult.of(part.index, 0, None)
-        reader = self._opened.check_clean(reader, part.input.name)
+        protection = self._opened.protection
         try:
-            prepared = self._protection.of(reader)
+            types = protection.types(reader)
         except IncompatibleError as error:
             if reader.embedding_column is None:
                 raise  # the encoder fits no part, so the run ends
-            raise DataFileError(f"{part.input.name}: {error}") from None
+            raise DataFileError(str(error)) from None
         # Run and part in the file identify it after a crash, before the manifest lists it.
-        about = {**self._about, "run": self._run, "part": part.index}
+        about = {**self._opened.metadata, "run": self._run.name, "part": part.index}
         try:
-            with self._out.writing(part.output) as path:
+            with self._run.out.writing(part.output) as path:
                 options: Any = {"metadata": about, "only_new": True, "mode": self._opened.job.mode}
-                with open_writer(path, types=prepared.types, **options) as writer:
-                    counts = prepared.write(writer)
+                with open_writer(path, types=types, **options) as writer:
+                    counts = protection.write(reader, types, writer)
                     # Inside the block: if the input changed, the file never appears.
                     self._check_input(part, counts.rows, reader.rows)
                 with open(path, "rb") as written:
                     return PartResult.of(part.index, counts.rows, written)
         except FileExistsError:  # another worker was faster: its file counts
-            done = _finished(self._out, part, self._run)
+            done = self._finished(part)
             assert done is not None
             return done
 
     def _check_input(self, part: Part, rows: int, expected: int) -> None:
-        same = unchanged(part.input, self._inputs)
+        same = unchanged(part.input, self._run.inputs)
         if not same or rows != expected or part.rows not in (None, rows):
             got = "its size or time differs" if rows == expected else f"{rows} rows in place of {expected}"
             raise DataFileError(
                 f"{part.input.name} changed while it was read: {got}.", code="E-DATA-FILE-CHANGED", param="path"
             )
 
+    def _finished(self, part: Part) -> PartResult | None:
+        """Return the result of a part whose file exists, or None; raise DataFileError for another run's."""
+        out = self._run.out
+        if not out.has(part.output):
+            return None
+        pa = import_pyarrow()
+        with out.open(part.output) as file:
+            try:
+                parquet = pa.parquet.ParquetFile(file)
+                about, rows = metadata_in(parquet.schema_arrow.metadata), parquet.metadata.num_rows
+            except (pa.ArrowException, OSError, ValueError):
+                about, rows = {}, 0
+            if (about.get("run"), about.get("part")) != (self._run.name, part.index) or part.rows not in (None, rows):
+                raise DataFileError(
+                    f"`out` has a file named {part.output} that this run did not write. Give another folder.",
+                    param="out",
+                )
+            file.seek(0)
+            return PartResult.of(part.index, rows, file)
+
 
 def reader_of(job: BulkJob, part: Part, inputs: Mapping[str, Any]) -> TableReader:
     file = open_input(part.input, inputs, format=job.format)
-    form = {field.name: getattr(job, field.name) for field in fields(TableFormat)}
-    return read_table(file, source=source_of(part, file, job.max_memory), **form)
-
-
-def _finished(out: Folder, part: Part, run: str) -> PartResult | None:
-    """Return the result of a part whose file exists, or None; raise DataFileError for another run's."""
-    if not out.has(part.output):
-        return None
-    pa = import_pyarrow()
-    with out.open(part.output) as file:
-        try:
-            parquet = pa.parquet.ParquetFile(file)
-            about, rows = metadata_in(parquet.schema_arrow.metadata), parquet.metadata.num_rows
-        except (pa.ArrowException, OSError, ValueError):
-            about, rows = {}, 0
-        if (about.get("run"), about.get("part")) != (run, part.index) or part.rows not in (None, rows):
-            raise DataFileError(
-                f"`out` has a file named {part.output} that this run did not write. Give another folder.", param="out"
-            )
-        file.seek(0)
-        return PartResult.of(part.index, rows, file)
+    source: TableSource
+    if part.stop is None:
+        source = job.source(file)
+    elif file.format == "parquet":
+        source = ParquetSource(file, range(part.start, part.stop), job.max_memory)
+    else:
+        source = NpySource(file, (part.start, part.stop))
+    return TableReader(source, job)
 
 
 # Batches of Arrow rows ---------------------------------------------------------------------------
@@ -432,41 +385,27 @@ class ArrowProtection:
 
     def __init__(self, job: BulkJob) -> None:
         self.job = job
-        self._ready: tuple[OpenJob, TableProtection, Mapping[str, Any]] | None = None
+        self._opened: OpenJob | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # The opened job contains the key, which must not travel to workers.
-        return {"job": self.job, "_ready": None}
+        return {"job": self.job, "_opened": None}
 
     def __call__(self, rows: Any) -> Any:
         """Return the protected rows of a ``pyarrow.Table`` or ``RecordBatch`` as a table.
 
         A table without rows gives an empty one with the same columns. On an error nothing is released.
         """
-        pa = import_pyarrow()
-        if isinstance(rows, pa.RecordBatch):
-            rows = pa.Table.from_batches([rows])
-        if not isinstance(rows, pa.Table):
-            raise wrong_type("protect", "rows", "a pyarrow.Table or RecordBatch", rows)
-        if self._ready is None:
-            opened = self.job.opened()
-            about = metadata_of(opened.protector, opened.key, noise=self.job.noise)
-            self._ready = opened, table_protection(opened), about
-        opened, protection, about = self._ready
-        reader = TableReader(
-            _ArrowSource(rows),
-            text_column=self.job.text_column,
-            embedding_column=self.job.embedding_column,
-            columns=[],
-            chunk_rows=None,
-        )
-        prepared = protection.of(opened.check_clean(reader, "rows"))
-        writer = ArrowWriter("protect", prepared.types, about)
+        source = _ArrowSource(rows, "protect")
+        self._opened = self._opened or OpenJob(self.job)
+        reader = TableReader(source, self.job, columns=[])
+        types = self._opened.protection.types(reader)
+        writer = ArrowWriter("protect", types, self._opened.metadata)
         if rows.num_rows:
-            prepared.write(writer)
+            self._opened.protection.write(reader, types, writer)
         kind = reader.types.get(reader.embedding_column or "")
         dtype = np.float64 if "double" in str(kind) else np.float32  # texts are encoded in float32
-        return writer.table(dimension=opened.protector.released_dimension, dtype=np.dtype(dtype))
+        return writer.table(dimension=self._opened.protector.released_dimension, dtype=dtype)
 
     def schema(self, rows: Any) -> Any:
         """Return the ``pyarrow.Schema`` of protected rows of the schema ``rows``."""
@@ -476,7 +415,12 @@ class ArrowProtection:
 class _ArrowSource(TableSource):
     """Rows in memory."""
 
-    def __init__(self, table: Any) -> None:
+    def __init__(self, table: Any, owner: str) -> None:
+        pa = import_pyarrow()
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        if not isinstance(table, pa.Table):
+            raise wrong_type(owner, "rows", "a pyarrow.Table or RecordBatch", table)
         self.name, self.format = "rows", "parquet"
         self.metadata = metadata_in(table.schema.metadata)
         names = list(table.column_names)
@@ -518,13 +462,9 @@ class Unsealing:
 
     def __call__(self, rows: Any) -> Any:
         """Return the opened rows of a ``pyarrow.Table`` or ``RecordBatch`` as a table."""
-        pa = import_pyarrow()
-        if not isinstance(rows, pa.Table | pa.RecordBatch):
-            raise wrong_type("unseal", "rows", "a pyarrow.Table or RecordBatch", rows)
-        ids, blobs = map(rows.column, self._columns(rows.schema.names, "rows"))
         writer = ArrowWriter("unseal", _TYPES)
-        self._write(writer, ids, blobs, "rows", 0)
-        return writer.table(dimension=writer.dimension, dtype=np.dtype(np.float32))
+        self._open(_ArrowSource(rows, "unseal"), writer, show_progress=False)
+        return writer.table()
 
     def file(
         self,
@@ -541,33 +481,29 @@ class Unsealing:
             options: fields of `TableFormat`.
         """
         source = TableFormat(**options).source(input)
-        names = self._columns(source.types, source.name)
-        skipped: list[str] = []
-        total, first = -(-source.rows // _OPENED_ROWS), 0
         with open_writer(output, types=_TYPES, overwrite=overwrite) as writer:
-            chunks = source.batches(names, _OPENED_ROWS)
-            for rows, columns in progress(chunks, "Opening", total=total, show=show_progress, unit="chunk"):
-                ids, blobs = (columns[name] for name in names)
-                skipped += self._write(writer, ids, blobs, source.name, first)
-                first += rows
+            skipped = self._open(source, writer, show_progress=show_progress)
             return writer.rows, skipped
 
-    def _columns(self, types: Iterable[str], source: str) -> tuple[str, str]:
-        for param, name in (("id_column", self.id_column), ("sealed_column", SEALED_FIELD)):
-            if name not in types:
-                raise missing_column(source, param, name, types)
-        return self.id_column, SEALED_FIELD
-
-    def _write(self, writer: EmbeddingWriter, ids: Any, blobs: Any, source: str, first_row: int) -> list[Any]:
+    def _open(self, source: TableSource, writer: EmbeddingWriter, *, show_progress: bool | None) -> list[str]:
         """Write the opened rows; return the ids of the others."""
+        for param, name in (("id_column", self.id_column), ("sealed_column", SEALED_FIELD)):
+            if name not in source.types:
+                raise missing_column(source.name, param, name, source.types)
         self._sealer = self._sealer or Sealer(self.seal_key)
-        opened = self._sealer.unseal(
-            [decoded(blob) for blob in python_values(blobs)],
-            ids=ids_of(ids, source=source, first_row=first_row),
-            collection=self.seal_name,
-            on_invalid=self.on_invalid,
-        )
-        if opened.ids:
-            columns = {"id": opened.ids, "text": opened.texts, "metadata": opened.metadata}
-            writer.write(opened.vectors, columns, owned=True)
-        return opened.skipped
+        skipped: list[str] = []
+        total, first = -(-source.rows // _OPENED_ROWS), 0
+        chunks = source.batches((self.id_column, SEALED_FIELD), _OPENED_ROWS)
+        for rows, columns in progress(chunks, "Opening", total=total, show=show_progress, unit="chunk"):
+            opened = self._sealer.unseal(
+                [decoded(blob) for blob in python_values(columns[SEALED_FIELD])],
+                ids=ids_of(columns[self.id_column], source=source.name, first_row=first),
+                collection=self.seal_name,
+                on_invalid=self.on_invalid,
+            )
+            if opened.ids:
+                texts = {"id": opened.ids, "text": opened.texts, "metadata": opened.metadata}
+                writer.write(opened.vectors, texts, owned=True)
+            skipped += opened.skipped
+            first += rows
+        return skipped

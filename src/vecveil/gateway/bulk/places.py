@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,6 @@ from typing import Any, BinaryIO, cast
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError, optional_import
 from vecveil.io import temporary_name
 from vecveil.texts.tables.binary_formats import NpySource, ParquetSource
-from vecveil.texts.tables.columns import TableSource
 from vecveil.texts.tables.files import InputFile, NoRowsError, format_of, input_file
 from vecveil.texts.tables.writing import NotWrittenError
 from vecveil.validation import check_count
@@ -107,8 +107,7 @@ def list_files(inputs: Sequence[str], options: Mapping[str, Any], *, format: str
     """
     files: dict[str, InputEntry] = {}
     for entry in inputs:
-        fs, path = _filesystem(entry, options)
-        with _explained(entry):
+        with _reached(entry, options) as (fs, path):
             paths = _matching(fs, path, format)
             for each in paths:
                 info = fs.info(each)
@@ -126,8 +125,7 @@ def list_files(inputs: Sequence[str], options: Mapping[str, Any], *, format: str
 
 def unchanged(file: InputEntry, options: Mapping[str, Any]) -> bool:
     """Return whether size and time of the file match the plan."""
-    fs, path = _filesystem(file.url, options)
-    with _explained(file.url):
+    with _reached(file.url, options) as (fs, path):
         if not _speaks(fs, _LOCAL):
             fs.invalidate_cache(path)
         return _size_and_stamp(fs.info(path)) == (file.size, file.stamp)
@@ -178,15 +176,6 @@ def plan(
     return parts
 
 
-def source_of(part: Part, file: InputFile, max_memory: int | None = None) -> TableSource | None:
-    """Return the source of a part's rows; None for whole files of texts."""
-    if part.stop is None:
-        return None
-    if file.format == "parquet":
-        return ParquetSource(file, range(part.start, part.stop), max_memory)
-    return NpySource(file, (part.start, part.stop))
-
-
 def _pieces(file: InputFile, part_bytes: int) -> list[tuple[int, int | None, int | None]]:
     """Return (start, stop, rows) of each part: row groups of Parquet, rows of .npy, a whole file of texts."""
     if file.format == "npy":
@@ -198,15 +187,12 @@ def _pieces(file: InputFile, part_bytes: int) -> list[tuple[int, int | None, int
     parquet = ParquetSource(file)
     pieces: list[tuple[int, int | None, int | None]] = []
     start = rows = size = 0
-    # The extra entry after the last row group closes the last part.
-    following = [*parquet.group_bytes[1:], part_bytes]
     for i, (count, bytes_) in enumerate(zip(parquet.row_groups, parquet.group_bytes, strict=True)):
+        if rows and size + bytes_ > part_bytes:
+            pieces.append((start, i, rows))
+            start, rows, size = i, 0, 0
         rows, size = rows + count, size + bytes_
-        if size + following[i] > part_bytes or i == len(parquet.row_groups) - 1:
-            if rows:
-                pieces.append((start, i + 1, rows))
-            start, rows, size = i + 1, 0, 0
-    return pieces
+    return [*pieces, (start, len(parquet.row_groups), rows)] if rows else pieces
 
 
 @dataclass(frozen=True)
@@ -216,11 +202,8 @@ class Folder:
     url: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    @contextlib.contextmanager
-    def _reached(self, kind: type[DataFileError] = DataFileError) -> Iterator[tuple[Any, str]]:
-        fs, path = _filesystem(self.url, self.options)
-        with _explained(self.url, kind):
-            yield fs, path
+    def _reached(self, kind: type[DataFileError] = DataFileError) -> contextlib.AbstractContextManager[tuple[Any, str]]:
+        return _reached(self.url, self.options, kind)
 
     @property
     def local(self) -> Path | None:
@@ -342,7 +325,8 @@ def _open(fs: Any, path: str) -> BinaryIO:
     if _speaks(fs, _LOCAL):
         return open(path, "rb")
     try:
-        return cast(BinaryIO, fs.open(path, "rb", block_size=2**23))
+        # Files of object stores have no read1, and read whole lines only.
+        return io.BufferedReader(fs.open(path, "rb", block_size=2**23))
     except OSError:
         raise
     except Exception as error:  # clients of stores raise their own classes
@@ -355,11 +339,13 @@ def _short(url: str) -> str:
 
 
 @contextlib.contextmanager
-def _explained(url: str, kind: type[DataFileError] = DataFileError) -> Iterator[None]:
-    """Turn exceptions of a store's client into one error; theirs may quote credentials."""
+def _reached(
+    url: str, options: Mapping[str, Any], kind: type[DataFileError] = DataFileError
+) -> Iterator[tuple[Any, str]]:
+    """Yield file system and path; turn exceptions of a store's client into one error: theirs may quote credentials."""
     fix = ""
     try:
-        yield
+        yield _filesystem(url, options)
         return
     except VecveilError:
         raise

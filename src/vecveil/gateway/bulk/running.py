@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError
-from vecveil.gateway.bulk.job import BulkJob, PartWorker
+from vecveil.gateway.bulk.job import BulkJob, PartWorker, Run
 from vecveil.gateway.bulk.places import PART_BYTES, Folder, Part, PartResult, plan
 from vecveil.io import (
     PUBLIC,
@@ -39,22 +39,6 @@ LOCK = "_lock"
 SCHEMA = "vecveil.manifest/1"
 _LARGEST = 2**28
 _RESULT = 200  # bytes of the result of a part
-_OPTIONS = {
-    "key_check": "noise key",
-    "key_id": "noise key",
-    "randomness": "kind of noise",
-    "noise": "kind of noise",
-    "protected": "kind of noise",
-    "protector": "protector",
-    "vecveil": "version of vecveil",
-    "carry": "choice of columns to carry",
-    "keep_text": "choice of --keep-text",
-    "text_column": "column of texts",
-    "embedding_column": "column of vectors",
-    "id_column": "column of ids",
-    "seal_name": "sealed collection",
-    "seal_uuid": "sealed collection",
-}
 _OF_A_PROTECTOR = {"method", "concept", "encoder", "guarantee", "conditional_on", "not_promised"}
 """Fields of a job that its protector and key determine."""
 _PROSE = {"guarantee", "conditional_on", "not_promised"}
@@ -168,7 +152,9 @@ def check_same(known: Manifest, now: Manifest) -> None:
     names = sorted(key for key in {*known.job, *now.job} - _PROSE if known.job.get(key) != now.job.get(key))
     if not names and known.parts == now.parts:
         return
-    got = _difference(names, known.job, now.job) if names else "other inputs, or inputs that changed"
+    # A different protector changes these too: name the cause alone, unless they differ alone.
+    causes = [name for name in names if name not in _OF_A_PROTECTOR] or names
+    got = f"another {', '.join(causes)}" if names else "other inputs, or inputs that changed"
     fix = "Give another folder."
     if not known.results:
         fix = f"Nothing is in it yet: remove its {MANIFEST}, or give another folder."
@@ -179,16 +165,6 @@ def check_same(known: Manifest, now: Manifest) -> None:
         code="E-DATA-FILE-OTHER-RUN",
         param="out",
     )
-
-
-def _difference(names: list[str], former: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    if former.get("key_check") is None or now.get("key_check") is None:  # with a key, and without
-        names = [name for name in names if name not in ("key_check", "key_id")] or names
-    # A different protector changes these too: name the cause alone, unless they differ alone.
-    names = [name for name in names if name not in _OF_A_PROTECTOR] or names
-    unnamed = ", ".join(name for name in names if name not in _OPTIONS)
-    words = [_OPTIONS[name] for name in names if name in _OPTIONS] + ([f"value of {unnamed}"] if unnamed else [])
-    return ", ".join(f"another {word}" for word in dict.fromkeys(words))
 
 
 def _further_files(names: Iterable[str], manifest: Manifest) -> list[str]:
@@ -249,30 +225,13 @@ class PartFailure:
     code: str
 
 
-@dataclass(frozen=True)
-class Run:
-    """The input of an engine.
-
-    Attributes:
-        name: fingerprint of the run.
-        inputs: fsspec options for the inputs.
-        ledger: of this machine, or None.
-    """
-
-    job: BulkJob
-    out: Folder
-    name: str
-    inputs: Mapping[str, Any] = field(repr=False)
-    ledger: Ledger | None = None
-
-
 Engine: TypeAlias = Callable[[Run, Sequence[Part]], Iterable[PartResult | PartFailure]]
 """Works on parts, in any order and anywhere; an exception other than DataFileError ends the run."""
 
 
 def run_here(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFailure]:
     """Work on parts one after another in this process, on all cores."""
-    worker = PartWorker(run.job, run.out, run.name, run.inputs, run.ledger)
+    worker = PartWorker(run)
     for part in parts:
         yield attempt(worker, part)
 

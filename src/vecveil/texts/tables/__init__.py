@@ -3,7 +3,7 @@
 Importing this package loads NumPy alone; Parquet needs pyarrow (extra ``files``).
 """
 
-from vecveil.texts.tables.pipeline import ProtectionCounts, RowItems, protect_table
+from vecveil.texts.tables.pipeline import ProtectionCounts, protect_table
 from vecveil.texts.tables.reading import Chunk, TableReader, TextRows, read_table, read_texts
 from vecveil.texts.tables.writing import EmbeddingWriter, open_writer
 
@@ -11,7 +11,6 @@ __all__ = [
     "Chunk",
     "EmbeddingWriter",
     "ProtectionCounts",
-    "RowItems",
     "TableReader",
     "TextRows",
     "open_writer",

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -206,7 +206,7 @@ def as_type(values: Any, kind: Any) -> Any:
     return values if values.type == kind else values.cast(kind)
 
 
-def python_values(values: Any) -> Sequence[Any]:
+def python_values(values: Any) -> list[Any]:
     return values if isinstance(values, list) else list(values.to_pylist())
 
 
@@ -232,18 +232,13 @@ def json_values(values: Any) -> list[Any]:
     if types.is_duration(kind):
         return list(values.cast(pa.int64()).to_pylist())
     if types.is_map(kind):
-        ends = values.offsets.to_pylist()
-        keys, items = (json_values(part[ends[0] : ends[-1]]) for part in (values.keys, values.items))
-        # The entries of the first row begin at 0.
-        spans = (slice(start - ends[0], end - ends[0]) for start, end in pairwise(ends))
-        return [
-            _object(keys[span], items[span]) if valid else None
-            for span, valid in zip(spans, values.is_valid().to_pylist(), strict=True)
-        ]
+        entry = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+        rows = json_values(values.cast(pa.list_(entry)))
+        return [row if row is None else _object([list(pair.values()) for pair in row]) for row in rows]
     if types.is_struct(kind):
         names, columns = [field.name for field in kind], [json_values(column) for column in values.flatten()]
         return [
-            _object(names, [column[i] for column in columns]) if valid else None
+            _object([[name, column[i]] for name, column in zip(names, columns, strict=True)]) if valid else None
             for i, valid in enumerate(values.is_valid().to_pylist())
         ]
     if types.is_nested(kind) and not types.is_union(kind):  # lists of every kind
@@ -285,6 +280,30 @@ def json_value(value: Any) -> Any:
     raise TypeError(type(value).__name__)
 
 
+def may_be_nan(kind: ColumnType) -> bool:
+    """Return whether `check_finite` examines columns of this type: numbers and lists of numbers, and JSON lines."""
+    if isinstance(kind, str):
+        return kind in ("float64", "json", "vector")
+    return vector_width(kind) is not None or bool(import_pyarrow().types.is_floating(kind))
+
+
+def check_finite(values: Any, *, source: str, column: str, first_row: int) -> None:
+    """Raise DataFileError for NaN or infinity in a column of metadata, which JSON does not have."""
+    for i, value in enumerate(python_values(values)):
+        if not _is_finite(value):
+            raise DataFileError(
+                f"{source}: {row_number(first_row + i)} has NaN or infinity in {column!r}. Write null for a missing "
+                "number, or leave out the column.",
+                param="metadata",
+            )
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return all(map(_is_finite, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
 def filter_value(value: Any) -> Any:
     """Return a value of a filter as `json_value` writes it in metadata: times, decimals and UUIDs as texts."""
     if isinstance(value, list | tuple):
@@ -308,27 +327,24 @@ def time_text(value: datetime.date | datetime.time) -> str:
 def _times(values: Any) -> list[str | None]:
     """Return timestamps, dates or times of a day as `time_text` writes them; nanoseconds have nine digits."""
     pa = import_pyarrow()
-    # By NumPy, since Python's datetime has neither nanoseconds nor years beyond 9999.
-    if pa.types.is_date(values.type):
-        values, unit = values.cast(pa.date32()), "D"
-    else:
-        unit = values.type.unit
-    integers = pa.int32() if values.type.bit_width == 32 else pa.int64()
-    ticks = values.cast(integers).fill_null(0).to_numpy(zero_copy_only=False).astype(f"datetime64[{unit}]")
-    zone = "+00:00" if getattr(values.type, "tz", None) is not None else ""
-    texts = []
-    for text in np.datetime_as_string(ticks).tolist():
-        second, _, fraction = (text.partition("T")[2] if pa.types.is_time(values.type) else text).partition(".")
-        digits = fraction.rstrip("0")
-        digits = digits and digits.ljust(6 if len(digits) <= 6 else 9, "0")
-        texts.append(f"{second}.{digits}{zone}" if digits else second + zone)
-    return [text if valid else None for text, valid in zip(texts, values.is_valid().to_pylist(), strict=True)]
+    pc, kind = pa.compute, values.type
+    # By Arrow, since Python's datetime has neither nanoseconds nor years beyond 9999.
+    if pa.types.is_timestamp(kind):
+        values = values.cast(pa.timestamp(kind.unit))  # in UTC
+    elif pa.types.is_date(kind):
+        values = values.cast(pa.date32())
+    texts = pc.replace_substring(values.cast(pa.string()), " ", "T")
+    if getattr(kind, "unit", None) == "ms":
+        texts = pc.binary_join_element_wise(texts, "000", "")
+    texts = pc.replace_substring_regex(texts, r"\.0+$|(\.\d{6})000$", r"\1")
+    zone = "" if getattr(kind, "tz", None) is None else "+00:00"
+    return list(pc.binary_join_element_wise(texts, zone, "").to_pylist())
 
 
-def _object(names: list[Any], values: list[Any]) -> dict[str, Any] | list[list[Any]]:
-    if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
-        return dict(zip(names, values, strict=True))
-    return [list(pair) for pair in zip(names, values, strict=True)]
+def _object(pairs: list[list[Any]]) -> dict[str, Any] | list[list[Any]]:
+    names = [name for name, _ in pairs]
+    unique = len(set(map(str, names))) == len(names)
+    return dict(pairs) if unique and all(isinstance(name, str) for name in names) else pairs
 
 
 def printed_number(text: str) -> int | float | None:
@@ -365,12 +381,6 @@ def arrow_column(values: Any, kind: ColumnType, source: str) -> Any:
         return pa.array(values, arrow_type(kind))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         raise DataFileError(f"{source} changed while it was read.", param="path") from None
-
-
-def texts_from_arrow(values: Any) -> list[str | None]:
-    pa = import_pyarrow()
-    # Large strings: views and dictionaries may exceed the 2 GiB offsets of plain ones.
-    return list((values if pa.types.is_string(values.type) else values.cast(pa.large_string())).to_pylist())
 
 
 def vectors_from_arrow(values: Any, *, source: str, column: str, first_row: int, dimension: int | None) -> Embeddings:

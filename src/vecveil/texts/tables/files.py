@@ -13,12 +13,13 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any, BinaryIO, TypeVar, cast
+from typing import IO, BinaryIO, TypeVar, cast
 
 from vecveil.errors import DataFileError, InvalidInputError, unknown_name
 from vecveil.io import expanded, likely_encoding, warn_of_controls
@@ -42,6 +43,7 @@ UNZIPPED_RATIO = 200
 LONGEST = 1 << 24
 """Most characters of a line or of a quoted field."""
 _HEAD = 4096  # bytes from which an encoding is guessed
+_WIDE = ("utf-16", "utf-32")
 GROUP_CHARACTERS = 1 << 25
 """Characters that end a group of rows, even below the requested number of rows."""
 
@@ -251,7 +253,7 @@ def check_encoding(encoding: str) -> str:
     return "utf-8-sig" if codec.name == "utf-8" else codec.name
 
 
-def read_lines(file: InputFile, encoding: str, newline: str | None = "") -> Iterator[str]:
+def read_lines(file: InputFile, encoding: str, newline: str | None = "") -> Generator[str, None, None]:
     """Yield the lines of ``file`` with their ends; ``newline`` as in :class:`io.TextIOWrapper`.
 
     Memory is bounded by LONGEST for any file.
@@ -260,30 +262,59 @@ def read_lines(file: InputFile, encoding: str, newline: str | None = "") -> Iter
         DataFileError: invalid bytes for the encoding (with line and offset), or too long a line.
     """
     codec = check_encoding(encoding)
-    with (
-        _CountedBytes(file) as source,
-        io.TextIOWrapper(cast(Any, source), encoding=codec, errors="strict", newline=newline) as text,
-    ):
-        number, warned = 0, False
-        while True:
+    number, warned = 0, False
+    with readable(file.name), file.open() as raw:
+        try:
+            likely = likely_encoding(raw.read(_HEAD))
+            raw.seek(0)
+            # Bytes of UTF-16 are valid in most other encodings.
+            if likely is not None and likely.startswith(_WIDE) and not codec.startswith(_WIDE):
+                raise _wrong_encoding(f"{file.name} is {likely}.", likely)
+            text = io.TextIOWrapper(raw, codec, newline=newline)
+            while line := text.readline(LONGEST + 1):
+                number += 1
+                warned = warned or warn_of_controls(line, file.name)
+                if len(line) > LONGEST:
+                    raise DataFileError(
+                        f"Line {number} of {file.name} has more than {LONGEST} characters. Check that the file has "
+                        "the format that its name says.",
+                        param="path",
+                    )
+                # Encodings other than utf-8-sig keep the byte order mark as a character.
+                yield line.removeprefix("\ufeff") if number == 1 else line
+        except UnicodeError:
+            raise _wrong_bytes(file, codec, encoding, likely) from None
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            raise DataFileError(
+                f"{file.name} is a truncated or damaged gzip file. Copy or compress it again.", param="path"
+            ) from None
+
+
+def _wrong_bytes(file: InputFile, codec: str, encoding: str, likely: str | None) -> DataFileError:
+    """Return the error for a file with bytes invalid in ``codec``, after reading it again for the first of them."""
+    decoder, offset, number, where = codecs.getincrementaldecoder(codec)(), 0, 1, ""
+    with readable(file.name), file.open() as raw:
+        for line in chain(iter(partial(raw.readline, LONGEST), b""), [b""]):
+            offset += len(line)
             try:
-                line = text.readline(LONGEST + 1)
-            except UnicodeError as error:
-                raise source.wrong_bytes(error, encoding) from None
-            if not line:
-                return
-            number += 1
-            if number == 1:
-                source.check_head(codec)
-            warned = warned or warn_of_controls(line, file.name)
-            if len(line) > LONGEST:
-                raise DataFileError(
-                    f"Line {number} of {file.name} has more than {LONGEST} characters. Check that the file has "
-                    "the format that its name says.",
-                    param="path",
-                )
-            # Encodings other than utf-8-sig keep the byte order mark as a character.
-            yield line.removeprefix("\ufeff") if number == 1 else line
+                decoder.decode(line, final=not line)
+            except UnicodeDecodeError as error:
+                where = f" at line {number} (byte offset {offset - len(error.object) + error.start})"
+                if likely in ("utf-8", "utf-8-sig"):  # the head may be ASCII
+                    likely = likely_encoding(error.object)
+                break
+            except UnicodeError:
+                break
+            number += line.endswith(b"\n")
+    same = likely is not None and codecs.lookup(likely) == codecs.lookup(encoding)
+    return _wrong_encoding(f"{file.name} is not {encoding}{where}.", None if same else likely)
+
+
+def _wrong_encoding(sentence: str, likely: str | None) -> DataFileError:
+    fix = f"Pass --encoding {likely} (encoding={likely!r}), or convert it with iconv -f {likely} -t utf-8."
+    if likely is None:
+        fix = "Find out its encoding and pass it: --encoding (encoding=), or convert the file to UTF-8 with iconv."
+    return DataFileError(f"{sentence} {fix}", param="encoding")
 
 
 def in_groups(rows: Iterable[T], count: int, size: Callable[[T], int]) -> Iterator[list[T]]:
@@ -298,59 +329,3 @@ def in_groups(rows: Iterable[T], count: int, size: Callable[[T], int]) -> Iterat
             group, characters = [], 0
     if group:
         yield group
-
-
-class _CountedBytes(io.BufferedIOBase):
-    """The bytes of a file, counted while reading so that an error can give line and offset."""
-
-    def __init__(self, file: InputFile) -> None:
-        self._name, self._offset, self._line_ends, self.head = file.name, 0, 0, b""
-        with readable(file.name):
-            self._raw = file.open()
-
-    def readable(self) -> bool:
-        return True
-
-    def read1(self, size: int = -1) -> bytes:
-        with readable(self._name):
-            try:
-                block: bytes = self._raw.read1(size)  # type: ignore[attr-defined]
-            except (EOFError, zlib.error, gzip.BadGzipFile):
-                raise DataFileError(
-                    f"{self._name} is a truncated or damaged gzip file. Copy or compress it again.", param="path"
-                ) from None
-        self.head = self.head or block[:_HEAD]
-        self._offset += len(block)
-        self._line_ends += block.count(b"\n")
-        return block
-
-    def wrong_bytes(self, error: UnicodeError, encoding: str) -> DataFileError:
-        """Return the error for bytes invalid in ``encoding``, with line and offset."""
-        where = ""
-        if isinstance(error, UnicodeDecodeError):
-            # The decoder works on a block: line and offset are those read so far, less the rest of it.
-            rest = bytes(error.object)[error.start :]
-            line = self._line_ends - rest.count(b"\n") + 1
-            where = f" at line {line} (byte offset {self._offset - len(rest)})"
-        likely = likely_encoding(self.head)
-        if likely in ("utf-8", "utf-8-sig") and isinstance(error, UnicodeDecodeError):
-            likely = likely_encoding(bytes(error.object))  # the head may be ASCII
-        return self._other(f"{self._name} is not {encoding}{where}.", likely, encoding)
-
-    def check_head(self, encoding: str) -> None:
-        """Raise DataFileError if the first bytes are UTF-16 or UTF-32 and ``encoding`` is another."""
-        likely = likely_encoding(self.head)
-        wide = likely is not None and likely.startswith(("utf-16", "utf-32"))
-        if wide and not encoding.startswith(("utf-16", "utf-32")):
-            raise self._other(f"{self._name} is {likely}.", likely, encoding)
-
-    def _other(self, sentence: str, likely: str | None, encoding: str) -> DataFileError:
-        fix = f"Pass --encoding {likely} (encoding={likely!r}), or convert it with iconv -f {likely} -t utf-8."
-        if likely is None or codecs.lookup(likely) == codecs.lookup(encoding):
-            fix = "Find out its encoding and pass it: --encoding (encoding=), or convert the file to UTF-8 with iconv."
-        return DataFileError(f"{sentence} {fix}", param="encoding")
-
-    def close(self) -> None:
-        if not self.closed:
-            self._raw.close()
-        super().close()

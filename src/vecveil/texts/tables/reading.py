@@ -21,11 +21,10 @@ from vecveil.texts.tables.columns import (
     missing_column,
     python_values,
     row_number,
-    texts_from_arrow,
     vector_width,
     vectors_from_arrow,
 )
-from vecveil.texts.tables.files import InputFile, check_encoding, find_input
+from vecveil.texts.tables.files import InputFile, find_input
 from vecveil.texts.tables.text_formats import DelimitedSource, JsonLinesSource, TextLinesSource
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
@@ -33,7 +32,7 @@ from vecveil.validation import check_count
 EMBEDDING, TEXT = "embedding", "text"
 CHUNK_ROWS = 16_384
 CHUNK_BYTES = 1 << 25
-TEXT_CHUNK_ROWS = 4_096
+TEXT_CHUNK_ROWS = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,44 @@ class Chunk:
     vectors: Embeddings | None = field(repr=False)
     columns: Mapping[str, Any] = field(repr=False)
     """The other columns: lists (text formats) or pyarrow arrays (Parquet)."""
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """Options for reading a table. The functions that read one take the fields as keyword arguments.
+
+    Attributes:
+        text_column: None takes ``text``, or the only column; of CSV and TSV only if its name is a single word, because
+            without a header it would be the first text.
+        embedding_column: None takes the column ``embedding`` of Parquet or JSON lines if it contains lists of numbers.
+        format: csv, tsv, jsonl, txt, parquet or npy; None goes by the suffix.
+        encoding: of text formats.
+        delimiter: of CSV; None chooses among ``,``, ``;`` and tab by the header.
+        max_memory: bytes of a chunk's decoded Parquet columns, of `read_texts` of all that it returns; None is the
+            smaller of 1 GiB and a quarter of the machine's memory.
+    """
+
+    text_column: str | None = None
+    embedding_column: str | None = None
+    format: str | None = None
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    max_memory: int | None = None
+
+    def source(self, path: str | os.PathLike[str] | InputFile) -> TableSource:
+        """Return the columns of the table at ``path``."""
+        file = path if isinstance(path, InputFile) else find_input(path, self.format)
+        match file.format:
+            case "csv" | "tsv":
+                return DelimitedSource(file, self.encoding, self.delimiter)
+            case "jsonl":
+                return JsonLinesSource(file, self.encoding)
+            case "txt":
+                return TextLinesSource(file, self.encoding)
+            case "parquet":
+                return ParquetSource(file, max_memory=self.max_memory)
+            case _:
+                return NpySource(file)
 
 
 class TableReader:
@@ -64,18 +101,17 @@ class TableReader:
     def __init__(
         self,
         source: TableSource,
+        form: TableFormat,
         *,
-        text_column: str | None,
-        embedding_column: str | None,
-        columns: Sequence[str] | None,
-        chunk_rows: int | None,
+        columns: Sequence[str] | None = None,
+        chunk_rows: int | None = None,
     ) -> None:
         self._source = source
         self.name, self.format, self.rows = source.name, source.format, source.rows
         self.types: dict[str, ColumnType] = dict(source.types)
         self.metadata = dict(source.metadata)
-        self.embedding_column = self._find_embedding(embedding_column)
-        self.text_column = self._find_text(text_column)
+        self.embedding_column = self._find_embedding(form.embedding_column)
+        self.text_column = self._find_text(form.text_column)
         roles = (self.text_column, self.embedding_column)
         if columns is None:
             columns = [name for name in self.types if name not in roles]
@@ -158,43 +194,28 @@ class TableReader:
     def _find_dimension(self) -> int | None:
         if self.embedding_column is None:
             return None
-        if isinstance(self._source, NpySource):
-            return self._source.dimension
         width = vector_width(self.types[self.embedding_column])
         if width:
             return width
-        if self.types[self.embedding_column] == "vector":  # JSON lines
-            for _, batch in self._source.batches((self.embedding_column,), 1):
-                return len(batch[self.embedding_column][0])
-        # Lists of variable size: the first row gives the dimension, later rows are compared with it.
+        # Elsewhere the first row gives the dimension; later rows are compared with it.
         for _, batch in self._source.batches((self.embedding_column,), 1):
-            return int(self._arrow_vectors(batch[self.embedding_column], 0, None).shape[1])
+            return int(self._array(batch[self.embedding_column], 0, None).shape[1])
         return None
 
     def _texts(self, values: Any, first: int) -> list[str]:
-        texts: list[Any] = values if isinstance(values, list) else texts_from_arrow(values)
-        missing = [i for i, text in enumerate(texts) if text is None]
-        if missing:
-            raise DataFileError(
-                f"{self.name}: `text_column` has {len(missing)} empty (null) texts among the first "
-                f"{first + len(texts)} rows; the first is {row_number(first + missing[0])}. Drop these rows, with "
-                f"dropna(subset=[{self.text_column!r}]) of pandas.",
-                param="text_column",
-            )
+        texts = python_values(values)
         for i, text in enumerate(texts):
             if not isinstance(text, str):
+                got, fix = f"a {type(text).__name__}, no text", ""
+                if text is None:
+                    got, fix = "null", f" Drop such rows, with dropna(subset=[{self.text_column!r}]) of pandas."
                 raise DataFileError(
-                    f"{self.name}: `text_column` has a {type(text).__name__} in {row_number(first + i)}, no text.",
-                    param="text_column",
+                    f"{self.name}: {row_number(first + i)} of `text_column` has {got}.{fix}", param="text_column"
                 )
         return texts
 
     def _vectors(self, values: Any, first: int) -> Embeddings:
-        if isinstance(values, list):
-            with np.errstate(over="ignore"):  # becomes infinity, which is refused below
-                values = np.array(values, np.float64).astype(np.float32)
-        arrow = not isinstance(values, np.ndarray)
-        vectors: Embeddings = self._arrow_vectors(values, first, self.dimension) if arrow else values
+        vectors = self._array(values, first, self.dimension)
         # A finite sum proves all values finite, without an array of flags; the exact test runs otherwise.
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(vectors.sum(dtype=np.float64)):
@@ -209,48 +230,15 @@ class TableReader:
             )
         return vectors
 
-    def _arrow_vectors(self, values: Any, first: int, dimension: int | None) -> Embeddings:
+    def _array(self, values: Any, first: int, dimension: int | None) -> Embeddings:
+        if isinstance(values, np.ndarray):
+            return values
+        if isinstance(values, list):
+            with np.errstate(over="ignore"):  # becomes infinity, which is refused
+                return np.array(values, np.float64).astype(np.float32)
         return vectors_from_arrow(
             values, source=self.name, column=str(self.embedding_column), first_row=first, dimension=dimension
         )
-
-
-@dataclass(frozen=True)
-class TableFormat:
-    """Options for reading a table. The functions that read one take the fields as keyword arguments.
-
-    Attributes:
-        text_column: None takes ``text``, or the only column; of CSV and TSV only if its name is a single word, because
-            without a header it would be the first text.
-        embedding_column: None takes the column ``embedding`` of Parquet or JSON lines if it contains lists of numbers.
-        format: csv, tsv, jsonl, txt, parquet or npy; None goes by the suffix.
-        encoding: of text formats.
-        delimiter: of CSV; None chooses among ``,``, ``;`` and tab by the header.
-        max_memory: bytes of a chunk's decoded Parquet columns, of `read_texts` of all that it returns; None is the
-            smaller of 1 GiB and a quarter of the machine's memory.
-    """
-
-    text_column: str | None = None
-    embedding_column: str | None = None
-    format: str | None = None
-    encoding: str = "utf-8"
-    delimiter: str | None = None
-    max_memory: int | None = None
-
-    def source(self, path: str | os.PathLike[str] | InputFile) -> TableSource:
-        """Return the columns of the table at ``path``."""
-        file = path if isinstance(path, InputFile) else find_input(path, self.format)
-        match file.format:
-            case "csv" | "tsv":
-                return DelimitedSource(file, self.encoding, self.delimiter)
-            case "jsonl":
-                return JsonLinesSource(file, self.encoding)
-            case "txt":
-                return TextLinesSource(file, self.encoding)
-            case "parquet":
-                return ParquetSource(file, max_memory=self.max_memory)
-            case _:
-                return NpySource(file)
 
 
 def read_table(
@@ -258,7 +246,6 @@ def read_table(
     *,
     columns: Sequence[str] | None = None,
     chunk_rows: int | None = None,
-    source: TableSource | None = None,
     **form: Any,
 ) -> TableReader:
     """Return a checked reader of the table at ``path``, which yields it in chunks of bounded size.
@@ -270,7 +257,6 @@ def read_table(
             held in memory).
         columns: the further columns in chunks; None takes all.
         chunk_rows: largest number of rows of a chunk; None chooses by size.
-        source: reads some of the rows of ``path``, such as some row groups; None reads all.
         form: fields of `TableFormat`.
 
     Raises:
@@ -279,16 +265,9 @@ def read_table(
         InvalidInputError: the suffix is not known.
     """
     table = TableFormat(**form)
-    check_encoding(table.encoding)
     if chunk_rows is not None:
         chunk_rows = check_count(chunk_rows, owner="read_table", param="chunk_rows")
-    return TableReader(
-        source or table.source(path),
-        text_column=table.text_column,
-        embedding_column=table.embedding_column,
-        columns=columns,
-        chunk_rows=chunk_rows,
-    )
+    return TableReader(table.source(path), table, columns=columns, chunk_rows=chunk_rows)
 
 
 @dataclass(frozen=True, slots=True)

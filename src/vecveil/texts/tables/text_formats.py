@@ -13,6 +13,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import accumulate
 from typing import Any
 
 from vecveil.errors import DataFileError, InvalidInputError
@@ -25,6 +27,7 @@ MOST_FIELDS = 10_000
 # Largest integer that float64 represents exactly, and the range of int64.
 _EXACT, _WORD = 1 << 53, 1 << 63
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 _KINDS: dict[type, str] = {str: "string", bool: "bool_", float: "float64", type(None): "null"}
 
 
@@ -61,6 +64,8 @@ class DelimitedSource(_TextSource):
 
     def __init__(self, file: InputFile, encoding: str, delimiter: str | None) -> None:
         super().__init__(file, encoding)
+        # The limit is global to the process: never lower the application's.
+        csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
         self._delimiter = _check_delimiter(delimiter) or ("\t" if file.format == "tsv" else self._detect())
         header = next(self._records(), None)
         if header is None:
@@ -91,9 +96,6 @@ class DelimitedSource(_TextSource):
             yield record
 
     def _records(self) -> Iterator[list[str]]:
-        # The limit is global to the process: never lower the application's.
-        if csv.field_size_limit() < LONGEST:
-            csv.field_size_limit(LONGEST)
         taken: list[str] = []
         lines = _kept(read_lines(self._file, self._encoding), taken)
         reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
@@ -134,17 +136,9 @@ class DelimitedSource(_TextSource):
 
     def _detect(self) -> str:
         """Return the delimiter that splits the header into most names; a comma if none splits it."""
-        lines = read_lines(self._file, self._encoding)
-        first = next((line for line in lines if line.strip()), "")
-        lines.close()  # type: ignore[attr-defined]
-
-        def fields(delimiter: str) -> int:
-            try:
-                return len(next(csv.reader([first], delimiter=delimiter), []))
-            except csv.Error:
-                return 0
-
-        return max(",;\t", key=fields)
+        with closing(read_lines(self._file, self._encoding)) as lines:
+            header = next((line for line in lines if line.strip()), "")
+        return max(",;\t", key=lambda delimiter: len(next(csv.reader([header], delimiter=delimiter), [])))
 
 
 def _kept(lines: Iterator[str], taken: list[str]) -> Iterator[str]:
@@ -282,20 +276,8 @@ def _merged(kinds: set[str], *, everywhere: bool) -> str:
 
 def _too_deep(line: str) -> bool:
     """Return whether brackets nest deeper than DEEPEST; brackets inside strings do not count."""
-    # Almost every line ends here, without the slow pass over characters.
+    # Almost every line ends here, without the slow pass over its brackets.
     if line.count("[") + line.count("{") <= DEEPEST:
         return False
-    depth, quoted, escaped = 0, False, False
-    for character in line:
-        if quoted:
-            quoted = escaped or character != '"'
-            escaped = character == "\\" and not escaped
-        elif character == '"':
-            quoted = True
-        elif character in "[{":
-            depth += 1
-            if depth > DEEPEST:
-                return True
-        elif character in "]}":
-            depth -= 1
-    return False
+    brackets = re.findall(r"[][{}]", _STRING.sub("", line))
+    return max(accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0) > DEEPEST

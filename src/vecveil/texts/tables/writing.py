@@ -8,10 +8,12 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError
 from vecveil.io import PRIVATE, atomic_path, expanded
@@ -36,10 +38,17 @@ class EmbeddingWriter(ABC):
     Args:
         types: the other columns with their types, in the order of the file.
         metadata: JSON values about the protection.
+        file: opened by :func:`open_writer`; None for a table in memory.
     """
 
-    def __init__(self, name: str, types: Mapping[str, ColumnType], metadata: Mapping[str, Any] | None = None) -> None:
-        self._name = name
+    def __init__(
+        self,
+        name: str,
+        types: Mapping[str, ColumnType],
+        metadata: Mapping[str, Any] | None = None,
+        file: BinaryIO | None = None,
+    ) -> None:
+        self._name, self._file = name, file
         self._types, self._metadata = dict(types), dict(metadata or {})
         self.rows = 0
         self.dimension = 0
@@ -78,25 +87,18 @@ class EmbeddingWriter(ABC):
     @abstractmethod
     def _append(self, vectors: Embeddings, columns: Mapping[str, Any], owned: bool) -> None: ...
 
-
-class FileWriter(EmbeddingWriter):
-    """Appends to a file opened by :func:`open_writer`."""
-
-    def __init__(self, file: BinaryIO, name: str, types: Mapping[str, ColumnType], metadata: Mapping[str, Any]) -> None:
-        super().__init__(name, types, metadata)
-        self._file = file
-
     @abstractmethod
     def finish(self) -> None:
         """Complete the file; :func:`open_writer` calls it."""
 
-    def abandon(self) -> None:
+    def abandon(self) -> None:  # noqa: B027
         """Release the file without completing it."""
 
 
-class NpyWriter(FileWriter):
+class NpyWriter(EmbeddingWriter):
     """A .npy file of shape (N, n) whose header is rewritten once N is known. Vectors only."""
 
+    _file: BinaryIO
     _header_end = 0
 
     def _append(self, vectors: Embeddings, columns: Mapping[str, Any], owned: bool) -> None:
@@ -120,85 +122,63 @@ class NpyWriter(FileWriter):
         return self._file.tell()
 
 
-class _ArrowBatches:
-    """Record batches of the other columns, then ``embedding``."""
-
-    def __init__(
-        self, types: Mapping[str, ColumnType], metadata: Mapping[str, Any], dimension: int, dtype: np.dtype
-    ) -> None:
-        pa = import_pyarrow()
-        self._types, self._dimension = types, dimension
-        fields = [pa.field(name, arrow_type(kind)) for name, kind in types.items()]
-        fields.append(pa.field("embedding", pa.list_(pa.from_numpy_dtype(dtype), dimension)))
-        about = {METADATA_KEY: json.dumps({"protected": True, **metadata})} if metadata else None
-        self.schema = pa.schema(fields, metadata=about)
-
-    def of(self, vectors: Embeddings, columns: Mapping[str, Any], source: str) -> Any:
-        """Return a batch; it refers to ``vectors``, which must not change."""
-        pa = import_pyarrow()
-        arrays = [arrow_column(columns[name], kind, source) for name, kind in self._types.items()]
-        check_lengths(source, dict(zip(self._types, arrays, strict=True)))  # what is written, the reader takes
-        arrays.append(pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self._dimension))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-
 class ArrowWriter(EmbeddingWriter):
-    """A table in memory."""
+    """A table of the other columns, then ``embedding``: in memory, or a Parquet file in bounded row groups."""
 
-    _batches: _ArrowBatches | None = None
-
-    def _append(self, vectors: Embeddings, columns: Mapping[str, Any], owned: bool) -> None:
-        if self._batches is None:
-            self._batches = _ArrowBatches(self._types, self._metadata, self.dimension, self.dtype)
-            self._written: list[Any] = []
-        self._written.append(self._batches.of(vectors if owned else vectors.copy(), columns, self._name))
-
-    def table(self, *, dimension: int, dtype: np.dtype) -> Any:
-        """Return the ``pyarrow.Table``, of ``dimension`` and ``dtype`` if it has no rows."""
-        pa = import_pyarrow()
-        if self._batches is not None:
-            return pa.Table.from_batches(self._written, self._batches.schema)
-        return _ArrowBatches(self._types, self._metadata, dimension, dtype).schema.empty_table()
-
-
-class ParquetWriter(FileWriter):
-    """A Parquet file: the other columns, then ``embedding``, in row groups of bounded size."""
-
-    _writer: Any = None
+    _parquet: Any = None
     _bytes = 0
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._batches: list[Any] = []
+
+    def table(self, *, dimension: int = 0, dtype: npt.DTypeLike = np.float32) -> Any:
+        """Return the ``pyarrow.Table``, of ``dimension`` and ``dtype`` if it has no rows."""
+        if not self.rows:
+            self.dimension, self.dtype = dimension, np.dtype(dtype)
+        return import_pyarrow().Table.from_batches(self._batches, self._schema)
+
     def _append(self, vectors: Embeddings, columns: Mapping[str, Any], owned: bool) -> None:
-        if self._writer is None:
-            self._waiting: list[Any] = []
-            self._batches = _ArrowBatches(self._types, self._metadata, self.dimension, self.dtype)
-            self._writer = import_pyarrow().parquet.ParquetWriter(
-                # Without a dictionary for embeddings and blobs: random values do not repeat.
-                self._file,
-                self._batches.schema,
-                use_dictionary=[name for name, kind in self._types.items() if str(kind) != "binary"],
-            )
-        batch = self._batches.of(vectors if owned else vectors.copy(), columns, self._name)
-        self._waiting.append(batch)
-        self._bytes += batch.nbytes
-        if self._bytes >= GROUP_BYTES or sum(map(len, self._waiting)) >= GROUP_ROWS:
+        pa = import_pyarrow()
+        arrays = [arrow_column(columns[name], kind, self._name) for name, kind in self._types.items()]
+        check_lengths(self._name, dict(zip(self._types, arrays, strict=True)))  # what is written, the reader takes
+        flat = pa.array((vectors if owned else vectors.copy()).reshape(-1))
+        arrays.append(pa.FixedSizeListArray.from_arrays(flat, self.dimension))
+        self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._bytes += self._batches[-1].nbytes
+        full = self._bytes >= GROUP_BYTES or sum(map(len, self._batches)) >= GROUP_ROWS
+        if full and self._file is not None:
             self._flush()
 
+    @cached_property
+    def _schema(self) -> Any:
+        pa = import_pyarrow()
+        fields = [pa.field(name, arrow_type(kind)) for name, kind in self._types.items()]
+        fields.append(pa.field("embedding", pa.list_(pa.from_numpy_dtype(self.dtype), self.dimension)))
+        about = {METADATA_KEY: json.dumps({"protected": True, **self._metadata})} if self._metadata else None
+        return pa.schema(fields, metadata=about)
+
     def _flush(self) -> None:
-        if self._waiting:
-            table = import_pyarrow().Table.from_batches(self._waiting, self._batches.schema)
-            self._waiting, self._bytes = [], 0
-            self._writer.write_table(table, row_group_size=GROUP_ROWS)
+        if self._parquet is None:
+            # Without a dictionary for embeddings and blobs: random values do not repeat.
+            repeating = [name for name, kind in self._types.items() if str(kind) != "binary"]
+            self._parquet = import_pyarrow().parquet.ParquetWriter(self._file, self._schema, use_dictionary=repeating)
+        if self._batches:
+            group = import_pyarrow().Table.from_batches(self._batches, self._schema)
+            self._parquet.write_table(group, row_group_size=GROUP_ROWS)
+            self._batches.clear()
+            self._bytes = 0
 
     def finish(self) -> None:
         self._flush()
-        self._writer.close()
+        self._parquet.close()
 
     def abandon(self) -> None:
-        if self._writer is not None:
+        if self._parquet is not None:
             with contextlib.suppress(Exception):
-                self._writer.close()
+                self._parquet.close()
             # Its finaliser would otherwise try to close it again.
-            self._writer.is_open = False
+            self._parquet.is_open = False
 
 
 def check_new_file(path: Path, *, overwrite: bool, inputs: Iterable[str | os.PathLike[str] | None] = ()) -> None:
@@ -218,7 +198,7 @@ def check_new_file(path: Path, *, overwrite: bool, inputs: Iterable[str | os.Pat
 
 def check_output(
     path: str | os.PathLike[str], *, overwrite: bool, source: str | os.PathLike[str] | None = None
-) -> type[FileWriter]:
+) -> type[EmbeddingWriter]:
     """Return the writer for ``path``; reject other suffixes, links, existing files and the input."""
     path = expanded(path)
     kind = OUTPUT_SUFFIXES.get(path.suffix.lower())
@@ -233,7 +213,7 @@ def check_output(
     check_new_file(path, overwrite=overwrite, inputs=() if source is None or os.fspath(source) == "-" else (source,))
     if kind == "parquet":
         import_pyarrow()
-        return ParquetWriter
+        return ArrowWriter
     return NpyWriter
 
 
@@ -246,7 +226,7 @@ def open_writer(
     overwrite: bool = False,
     only_new: bool = False,
     mode: int = PRIVATE,
-) -> Iterator[FileWriter]:
+) -> Iterator[EmbeddingWriter]:
     """Yield a writer for ``path`` (.parquet or .npy); the file appears only after a clean exit.
 
     Any exception, Ctrl-C included, removes the unfinished file and keeps an existing one.
@@ -264,11 +244,11 @@ def open_writer(
     """
     writer_class = check_output(path, overwrite=overwrite)
     target = expanded(path)
-    writer: FileWriter | None = None
+    writer: EmbeddingWriter | None = None
     raised_inside: BaseException | None = None
     try:
         with atomic_path(target, mode=mode, only_new=only_new) as temporary, open(temporary, "wb") as file:
-            writer = writer_class(file, target.name, types or {}, metadata or {})
+            writer = writer_class(target.name, types or {}, metadata, file)
             try:
                 try:
                     yield writer

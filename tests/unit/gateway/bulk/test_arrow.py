@@ -14,6 +14,7 @@ import vecveil
 from harness.errors import raises
 from unit.gateway.bulk.conftest import DIMENSION
 from vecveil.gateway.bulk import ArrowProtection, BulkJob
+from vecveil.gateway.bulk.job import OpenJob
 from vecveil.keys import NoiseKeys
 from vecveil.privacy.protector import Protector
 
@@ -72,7 +73,7 @@ def test_vectors_are_read_and_written_where_they_lie(
 
 def test_it_releases_what_the_protector_does(keyed: BulkJob) -> None:
     X = clean()
-    opened = keyed.opened()
+    opened = OpenJob(keyed)
     ids = [f"item-{i}" for i in range(ROWS)]
     same = opened.protector.protect(X, ids=ids, key=opened.key)
     whole = ArrowProtection(keyed)(tables(X, fixed(X)))

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractBufferedFile
 
 from harness.errors import raises
-from vecveil.gateway.bulk.places import Folder, list_files, unchanged
+from vecveil.errors import DataFileError
+from vecveil.gateway.bulk.places import Folder, list_files, open_input, unchanged
+from vecveil.texts.tables import read_table
 from vecveil.texts.tables.writing import NotWrittenError
+
+
+class Ranged(AbstractBufferedFile):
+    """A file as object stores have it: read in ranges, without read1."""
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        content: bytes = self.fs.cat_file(self.path)
+        return content[start:end]
 
 
 class Tagged(MemoryFileSystem):
@@ -25,6 +37,9 @@ class Tagged(MemoryFileSystem):
     def _strip_protocol(cls, path: str) -> str:
         stripped: str = super()._strip_protocol(path.removeprefix("tagged://"))
         return stripped
+
+    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        return Ranged(self, path, mode) if mode == "rb" else super()._open(path, mode, **kwargs)
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         found: dict[str, Any] = super().info(path, **kwargs)
@@ -46,6 +61,17 @@ def test_no_digest_of_clean_content_is_kept(tagged: Any) -> None:
     assert unchanged(entry, {})
     tagged.pipe("/in/a.jsonl", b"{}\n{}\n")
     assert not unchanged(entry, {})
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_texts_are_read_from_object_stores(tagged: Any, pack: Any) -> None:
+    tagged.pipe("/in/a.jsonl", pack(b'{"text": "x"}\n{"text": "y"}\n'))
+    (entry,) = list_files(["tagged://in/a.jsonl"], {})
+    (chunk,) = read_table(open_input(entry, {}))
+    assert chunk.texts == ["x", "y"]
+    tagged.pipe("/in/a.jsonl", pack(b'{"text": "x"}\n{"text": "\xff"}\n'))
+    with pytest.raises(DataFileError, match=r"line 2 \(byte offset 24\)"):
+        read_table(open_input(entry, {}))
 
 
 def test_where_nothing_is_told_to_be_atomic_a_rename_makes_it_so(tagged: Any, tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from harness.errors import raises
 from unit.gateway.bulk.conftest import DIMENSION, WriteTable
 from vecveil.errors import LedgerCapError
 from vecveil.gateway.bulk import MANIFEST, BulkJob, Manifest, Part, protect_files, verify
-from vecveil.gateway.bulk.job import PartWorker
+from vecveil.gateway.bulk.job import OpenJob, PartWorker, Run
 from vecveil.gateway.bulk.places import Folder
-from vecveil.gateway.bulk.running import Run, run_here
+from vecveil.gateway.bulk.running import run_here
 from vecveil.io import exclusive
 from vecveil.keys import NoiseKeys
 
@@ -37,7 +37,7 @@ def released(out: Path) -> dict[str, np.ndarray]:
 
 
 def expected(job: BulkJob, X: np.ndarray) -> np.ndarray:
-    opened = job.opened()
+    opened = OpenJob(job)
     ids = [f"item-{i}" for i in range(len(X))]
     return opened.protector.protect(X, ids=ids, key=opened.key)
 
@@ -143,7 +143,7 @@ def test_of_two_workers_at_one_part_the_first_releases(
 
     def twice(what: Run, parts: Sequence[Part]) -> Iterable[Any]:
         (part,) = parts
-        workers = [PartWorker(what.job, what.out, what.name, what.inputs) for _ in range(2)]
+        workers = [PartWorker(what) for _ in range(2)]
         check = workers[0]._check_input
 
         def overtaken(*args: Any) -> None:  # the other one is faster, between the check and the name
@@ -202,7 +202,7 @@ def test_another_run_into_the_same_folder_is_refused(
     code, cause = {
         "other files": ("E-DATA-FILE-FURTHER", "other files"),
         "inputs": ("E-DATA-FILE-OTHER-RUN", "other inputs"),
-        "options": ("E-DATA-FILE-OTHER-RUN", "columns to carry"),
+        "options": ("E-DATA-FILE-OTHER-RUN", "another carry"),
         "protector": ("E-DATA-FILE-OTHER-RUN", "another protector"),
     }[what]
     job = keyed
@@ -356,11 +356,11 @@ def test_another_key_of_the_same_name_is_refused(tmp_path: Path, keyed: BulkJob,
     write_table(tmp_path / "a.parquet", 57)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "a.parquet", tmp_path / "out", keyed, engine=stopping_after(1))
-    other = NoiseKeys.create(tmp_path / "other.keys", keyed.opened().key.key_id)
-    assert other.current == keyed.opened().key.key_id
+    other = NoiseKeys.create(tmp_path / "other.keys", OpenJob(keyed).key.key_id)
+    assert other.current == OpenJob(keyed).key.key_id
     with raises("E-DATA-FILE-OTHER-RUN", "out") as caught:
         run(tmp_path / "a.parquet", tmp_path / "out", replace(keyed, key=str(tmp_path / "other.keys")))
-    assert "another noise key" in str(caught.value)
+    assert "another key_check" in str(caught.value)
 
 
 def test_a_guarantee_in_other_words_is_the_same_run(

@@ -343,7 +343,7 @@ class TestJsonLines:
 
     def test_null_texts(self, write, refuses):
         path = self.write_rows(write, {"text": "a"}, {"text": None}, {"id": CANARY})
-        with refuses("2 empty", "row 2 (counted from 1)", "dropna"):
+        with refuses("null", "row 2 (counted from 1)", "dropna"):
             list(read_table(path))
 
     def test_text_that_is_no_text(self, write, refuses):
