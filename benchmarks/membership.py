@@ -33,6 +33,7 @@ from vecveil.privacy.utility.ranking import auc
 
 RESULTS = Path(__file__).parent / "results" / "membership.json"
 FIT, OTHERS, STORE, ASKED = 4000, 2400, 2000, 4000
+BLOCK = 21  # rows of 384 dimensions in float16 in 16 KiB
 METHODS: dict[str, dict[str, Any]] = {
     **{
         f"{method}, similarity 95 %": {"method": method, "target_utility": 0.95}
@@ -137,11 +138,17 @@ def sealed_index(pool: np.ndarray, texts: list[str]) -> dict[str, Any]:
     return {"release": "sealed index: sizes of its objects", **found, "sizes": len(set(sizes))}
 
 
-def rebuilt(fetched: np.ndarray, X: np.ndarray) -> float:
-    """Return neighbour precision@10: of the ten rows that are fetched with a row most often, those nearest in truth."""
+def rebuilt(fetched: np.ndarray, X: np.ndarray, block: int = 1) -> float:
+    """Return neighbour precision@10: of the ten rows that are fetched with a row most often, those nearest in truth.
+
+    Rows of one block are always fetched together, which says nothing: the attacker names rows of other blocks.
+    """
     together = fetched.T @ fetched / np.sqrt(np.outer(fetched.sum(0), fetched.sum(0)) + 1e-9)
     exact = X @ X.T
     seen = np.flatnonzero(fetched.sum(0) > 0)
+    if block > 1:
+        blocks = np.arange(len(X)) // block
+        together[blocks[:, None] == blocks] = -np.inf
     for matrix in (together, exact):
         np.fill_diagonal(matrix, -np.inf)
     guess, right = (np.argpartition(-matrix[seen], NEAREST, axis=1)[:, :NEAREST] for matrix in (together, exact))
@@ -154,20 +161,25 @@ def access(X: np.ndarray, queries: np.ndarray) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
     scores = queries @ X.T
     rows = []
-    for name, candidates, dummies in (
-        ("200 candidates", 200, 0),
-        ("50 candidates", 50, 0),
-        ("200 candidates and 200 random rows", 200, 200),
-        ("200 candidates and 800 random rows", 200, 800),
-        ("every row (a sealed index)", len(X), 0),
+    for name, candidates, dummies, block in (
+        ("200 candidates", 200, 0, 1),
+        ("50 candidates", 50, 0, 1),
+        ("200 candidates and 200 random rows", 200, 200, 1),
+        ("200 candidates and 800 random rows", 200, 800, 1),
+        (f"blocks of {BLOCK} rows with 20 candidates (a sealed index, `remote`)", 20, 0, BLOCK),
+        ("the same and as many random blocks", 20, 20, BLOCK),
+        ("every row (a sealed index)", len(X), 0, 1),
     ):
         fetched = np.zeros(scores.shape, dtype=np.float32)
         nearest = np.argpartition(-scores, candidates - 1, axis=1)[:, :candidates]
         np.put_along_axis(fetched, nearest, 1.0, axis=1)
         for i in range(len(fetched) if dummies else 0):
             fetched[i, rng.choice(len(X), dummies, replace=False)] = 1.0
+        if block > 1:  # rows lie in the order in which they were added
+            starts = np.arange(0, len(X), block)
+            fetched = np.repeat(np.maximum.reduceat(fetched, starts, axis=1), block, axis=1)[:, : len(X)]
         # Ties between columns, as of an observer who sees every row fetched, are broken at random.
-        precision = rebuilt(fetched + 1e-6 * rng.random(fetched.shape, dtype=np.float32), X)
+        precision = rebuilt(fetched + 1e-6 * rng.random(fetched.shape, dtype=np.float32), X, block)
         rows.append({"fetched": name, "precision": round(precision, 4)})
         print(rows[-1], flush=True)
     rows.append({"fetched": "chance", "precision": round(NEAREST / (len(X) - 1), 4)})
