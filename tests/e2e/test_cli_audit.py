@@ -127,31 +127,6 @@ def test_the_pack_is_a_folder(tmp_path: Path, notes: Path, notes_protector: Path
     assert "pack is a file" in done.err
 
 
-def test_two_reports_in_one_file_are_refused(tmp_path: Path, notes: Path, notes_protector: Path) -> None:
-    both = tmp_path / "a"
-    done = run(
-        "audit",
-        notes,
-        "-p",
-        notes_protector,
-        "--concept",
-        notes.with_name("concept.yaml"),
-        "--html",
-        both,
-        "--md",
-        both,
-    )
-    assert done.code == 2
-    assert "--html and --md name the same file" in done.err
-    assert not both.exists()
-
-
-def test_only_json_goes_to_stdout(notes: Path) -> None:
-    done = run("audit", notes, "--concept", notes.with_name("concept.yaml"), "--html", "-")
-    assert done.code == 2
-    assert "--html must name a file" in done.err
-
-
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory, notes: Path, lsa: Path) -> Path:
     """A store of twice as many vectors as there are known texts, and the sample that says which they are."""

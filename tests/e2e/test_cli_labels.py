@@ -79,15 +79,6 @@ def test_fit_protect_and_audit(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "mood" in page
 
 
-def test_what_needs_pairs_is_one_error_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    outcome = run("fit texts.csv --concept concept.yaml --encoder lsa --target-advantage 0.2 -o x.vecveil")
-    assert outcome.code != 0
-    assert len(outcome.errors) == 1
-    assert "labels name no words to remove" in outcome.errors[0]
-    assert not Path("x.vecveil").exists()
-
-
 def test_a_column_of_classes_is_preserved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     (folder / "things.yaml").write_text("name: things\nterms: [thinga, thingb, thingc]\n", encoding="utf-8")

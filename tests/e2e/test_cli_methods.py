@@ -57,10 +57,12 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
     positive, negative = write_pairs(folder)
     difference = np.load(positive) - np.load(negative)
     np.save(folder / "labels.npy", (difference[:, :3] > 0.3).astype(np.uint8))
-    return ("--positive", positive, "--negative", negative, "--labels", folder / "labels.npy")
+    labelled = ("--labels", folder / "labels.npy", "--background", negative)
+    return ("--positive", positive, "--negative", negative, *labelled)
 
 
 def test_the_list_is_what_the_package_has() -> None:
+    assert all(name in run("methods").out for name in METHODS)
     assert [method["name"] for method in listed()] == [*METHODS, *TEXT_METHODS]
     for method in listed():
         known = METHODS if method["name"] in METHODS else TEXT_METHODS
@@ -102,20 +104,6 @@ def test_every_method_fits_with_each_of_its_scales_and_protects(
     same = (np.load(tmp_path / "z.npy") == Y).all()
     assert same == (not vecveil.load(out).mechanism.is_random)
     assert leftovers(tmp_path) == []
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_a_method_refuses_scales_that_are_not_its_own(name: str, tmp_path: Path, pairs: tuple[object, ...]) -> None:
-    method = next(one for one in listed() if one["name"] == name)
-    wrong = next(scale for scale in ("sigma", "epsilon", "target_cosine") if scale not in method["scales"])
-    done = run(
-        "fit", *pairs, "--method", name, *scale_options(method, wrong), *options_of(name), "-o", tmp_path / "p.vecveil"
-    )
-    assert done.code == 1
-    assert f"`--{wrong.replace('_', '-')}`" in done.errors[0]
-    assert not (tmp_path / "p.vecveil").exists()
-    if method["scales"]:
-        assert run("fit", *pairs, "--method", name, "-o", tmp_path / "p.vecveil").code == 2
 
 
 def test_a_finished_training_removes_its_own_files_alone(tmp_path: Path, pairs: tuple[object, ...]) -> None:

@@ -339,6 +339,7 @@ def test_mistakes_with_tables(tables: Path, lsa: Path, tmp_path: Path, arguments
         (["reencode", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys", "--encoder", "{lsa}"], "sealed:FOLDER"),
         (["compact", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),
         (["reconcile", "sealed:{0}/index", "--ids", "{0}/ids.txt"], "--seal-key"),
+        (["index", "verify", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),
         (["scan", "sealed:{0}/none"], "no index"),
         (["scan", "sealed:nothing://bucket/n"], "location"),
         (["audit", "--store", "sealed:{0}/index", "--seal-key", "{0}/search.keys"], "8 rows with a text"),
@@ -397,10 +398,3 @@ def test_a_killed_copy_goes_on(folder: Path, texts: list[str]) -> None:
     done = run(*migrate(folder))
     assert done.code == 1
     assert "1 rows that the source lacks" in done.err
-
-
-@pytest.mark.parametrize("arguments", [("index", "verify"), ("compact",)])
-def test_a_database_is_no_sealed_index(folder: Path, arguments: tuple[str, ...]) -> None:
-    done = run(*arguments, "sqlite-vec:notes.db#notes", "--seal-key", folder / "search.keys")
-    assert done.code == 2
-    assert "sealed:FOLDER" in done.err

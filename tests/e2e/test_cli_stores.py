@@ -7,10 +7,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import signal
-import subprocess
-import time
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +16,7 @@ import numpy as np
 import pytest
 
 import vecveil
-from harness.command_line import CANARY, SECRET, Outcome, command, environment, run, write_csv
+from harness.command_line import CANARY, SECRET, Outcome, run, write_csv
 from vecveil.stores import Batch, VectorStore, open_store
 from vecveil.stores.locations import in_this_process
 from vecveil.stores.store import PROTECTOR_FIELD
@@ -337,31 +333,6 @@ def test_texts_are_kept_only_when_asked_for(table: str, tmp_path: Path, vectors_
     other = run("migrate", table, dest, "-p", vectors_protector)
     assert other.code == 1
     assert "`--keep-text`" in other.err
-
-
-def test_stopped_in_the_middle_and_gone_on_with(table: str, tmp_path: Path, vectors_protector: Path, key: Path) -> None:
-    """A process of its own gets Ctrl-C when its state counts a first batch; the same command ends it.
-
-    tests/faults/test_kill_migrate.py kills migrations into each kind of store.
-    """
-    dest, state = f"sqlite-vec:{tmp_path}/safe.db#notes", tmp_path / "safe.db.notes.migration.json"
-    given = ("migrate", table, dest, "-p", vectors_protector, "--key-file", key, "--batch", 1)
-    process = subprocess.Popen(command(*given), env=environment(), stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    while process.poll() is None and not (state.exists() and json.loads(state.read_text())["rows"] > 5):
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    counted = json.loads(state.read_text())["rows"]
-    assert 5 < counted < ROWS
-    assert "run the same command again to continue" in said
-    done = run(*given[:-1], 50, "--json")
-    assert done.code == 0, done.err
-    assert (done.json["resumed"], done.json["verification"]["ok"]) == (counted, True)
-    whole = f"sqlite-vec:{tmp_path}/whole.db#notes"
-    straight = run("migrate", table, whole, *given[3:-1], 50, "--json")
-    assert straight.json["checksum"] == done.json["checksum"]
-    assert rows_of(whole) == rows_of(dest)
 
 
 def test_to_postgresql_with_a_password_in_the_location(
