@@ -102,13 +102,8 @@ CASES = [
     Case(
         "demo on duplicate rows",
         lambda f, p: run(
-            "demo",
-            "--input",
-            write_csv(f / "same.csv", ["text"], [[note(1)]] * 300),
-            "--concept",
-            concept(f),
-            "--out",
-            f / "out",
+            f"demo --input {write_csv(f / 'same.csv', ['text'], [[note(1)]] * 300)} --concept {concept(f)} --out "
+            f"{f / 'out'}"
         ),
         ("same.csv", "there are 1 in 300 rows"),
     ),
@@ -132,16 +127,9 @@ CASES = [
     Case(
         "labels that are none",
         lambda f, p: run(
-            "fit",
-            "--positive",
-            write_pairs(f)[0],
-            "--negative",
-            f / "negative.npy",
+            f"fit --positive {write_pairs(f)[0]} --negative {f / 'negative.npy'} --labels "
+            f"{written(f / 'labels.npy', SECRET.encode())} -o {f / 'out.vecveil'}",
             *NOISE,
-            "--labels",
-            written(f / "labels.npy", SECRET.encode()),
-            "-o",
-            f / "out.vecveil",
         ),
         ("labels", "labels.npy"),
     ),

@@ -210,19 +210,8 @@ def test_a_file_is_not_replaced_unasked(tmp_path: Path, vectors_protector: Path)
 
 def test_a_labelled_task_can_set_the_target(tmp_path: Path, notes: Path) -> None:
     done = run(
-        "fit",
-        notes,
-        "--concept",
-        notes.with_name("concept.yaml"),
-        "--method",
-        "laplace",
-        "--label-column",
-        "domain",
-        "--target-utility",
-        0.9,
-        "--json",
-        "-o",
-        tmp_path / "p.vecveil",
+        f"fit {notes} --concept {notes.with_name('concept.yaml')} --method laplace --label-column domain "
+        f"--target-utility 0.9 --json -o {tmp_path / 'p.vecveil'}"
     )
     assert done.code == 0, done.err
     assert done.json["report"]["utility_task"] == "classification"

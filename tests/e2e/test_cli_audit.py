@@ -35,28 +35,9 @@ def audited(notes: Path, notes_protector: Path) -> tuple[Path, Outcome]:
     )
     (beir / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(f"q{i}\t{i}\t1\n" for i in range(3)))
     done = run(
-        "audit",
-        notes,
-        "-p",
-        notes_protector,
-        "--concept",
-        folder / "concept.yaml",
-        "--json",
-        folder / "audit.json",
-        "--html",
-        folder / "audit.html",
-        "--group-column",
-        "id",
-        "--label-column",
-        "domain",
-        "--sts",
-        folder / "sts.csv",
-        "--retrieval",
-        beir,
-        "--limit",
-        300,
-        "--pack",
-        folder / "pack",
+        f"audit {notes} -p {notes_protector} --concept {folder / 'concept.yaml'} --json {folder / 'audit.json'} "
+        f"--html {folder / 'audit.html'} --group-column id --label-column domain --sts {folder / 'sts.csv'} "
+        f"--retrieval {beir} --limit 300 --pack {folder / 'pack'}"
     )
     return folder, done
 
@@ -83,25 +64,9 @@ def test_a_record_on_stdout_is_pure_and_every_report_can_be_written(
     tmp_path: Path, notes: Path, notes_protector: Path
 ) -> None:
     done = run(
-        "audit",
-        notes,
-        "-p",
-        notes_protector,
-        "--concept",
-        notes.with_name("concept.yaml"),
-        "--json",
-        "-",
-        "--show-terms",
-        "--limit",
-        300,
-        "--md",
-        tmp_path / "a.md",
-        "--csv",
-        tmp_path / "a.csv",
-        "--pack",
-        tmp_path / "pack",
-        "--work",
-        tmp_path / "work",
+        f"audit {notes} -p {notes_protector} --concept {notes.with_name('concept.yaml')} --json - --show-terms "
+        f"--limit 300 --md {tmp_path / 'a.md'} --csv {tmp_path / 'a.csv'} --pack {tmp_path / 'pack'} --work "
+        f"{tmp_path / 'work'}",
         *TOKEN_INFERENCE_ALONE,
     )
     assert done.code == 0, done.err
@@ -161,14 +126,7 @@ def test_a_store_is_audited_without_a_protector(store: Path, notes: Path, lsa: P
 
 def test_texts_beside_their_vectors_are_warned_of(store: Path, notes: Path) -> None:
     done = run(
-        "audit",
-        store / "store.parquet",
-        "--concept",
-        notes.with_name("concept.yaml"),
-        "--json",
-        "-",
-        "--text-column",
-        "note",
+        f"audit {store / 'store.parquet'} --concept {notes.with_name('concept.yaml')} --json - --text-column note",
         *TOKEN_INFERENCE_ALONE,
     )
     assert done.code == 0, done.err

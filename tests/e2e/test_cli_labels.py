@@ -49,22 +49,9 @@ def test_fit_protect_and_audit(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert np.load("out.npy").shape == (400, 20)
 
     audited = run(
-        "audit",
+        "audit -p mood.vecveil --json audit.json --html a.html --skip candidates --skip alignment --skip "
+        "averaging --skip held-out-terms",
         *common,
-        "-p",
-        "mood.vecveil",
-        "--json",
-        "audit.json",
-        "--html",
-        "a.html",
-        "--skip",
-        "candidates",
-        "--skip",
-        "alignment",
-        "--skip",
-        "averaging",
-        "--skip",
-        "held-out-terms",
     )
     assert audited.code == 0, audited.err
     record = json.loads(Path("audit.json").read_text(encoding="utf-8"))

@@ -80,16 +80,7 @@ def test_every_method_fits_with_each_of_its_scales_and_protects(
     method = next(one for one in listed() if one["name"] == name)
     out = tmp_path / "p.vecveil"
     done = run(
-        "fit",
-        *pairs,
-        "--method",
-        name,
-        *scale_options(method, scale),
-        *options_of(name),
-        "-o",
-        out,
-        "--json",
-        "--verbose",
+        f"fit --method {name} -o {out} --json --verbose", *pairs, *scale_options(method, scale), *options_of(name)
     )
     assert done.code == 0, done.err
     assert done.json["method"] == name
@@ -111,16 +102,9 @@ def test_a_finished_training_removes_its_own_files_alone(tmp_path: Path, pairs: 
     work.mkdir()
     (work / "thesis.txt").write_text("mine")
     done = run(
-        "fit",
+        f"fit --method textcrafter --radius 0.8 -o {tmp_path / 'p.vecveil'} --verbose",
         *pairs,
-        "--method",
-        "textcrafter",
-        "--radius",
-        0.8,
         *options_of("textcrafter"),
-        "-o",
-        tmp_path / "p.vecveil",
-        "--verbose",
     )
     assert done.code == 0, done.err
     assert [path.name for path in work.iterdir()] == ["thesis.txt"]
@@ -142,14 +126,8 @@ def test_methods_of_every_family_are_audited(name: str, tmp_path: Path, notes: P
     assert done.code == 0, done.err
     done = run(
         f"audit {notes} -p {out} --concept {concept} --json {tmp_path / 'audit.json'} --html "
-        f"{tmp_path / 'audit.html'} --limit 300",
+        f"{tmp_path / 'audit.html'} --limit 300 --skip alignment --skip held-out-terms --skip averaging",
         *encoder,
-        "--skip",
-        "alignment",
-        "--skip",
-        "held-out-terms",
-        "--skip",
-        "averaging",
     )
     assert done.code == 0, done.err
     record = json.loads((tmp_path / "audit.json").read_text(encoding="utf-8"))

@@ -164,25 +164,9 @@ def test_a_sample_is_audited_with_texts_of_a_file(notes: Path, known: tuple[Any,
     families = ("probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms", "membership")
     skipped = [word for family in families for word in ("--skip", family)]
     done = run(
-        "scan",
-        alone,
-        "--concept",
-        notes.with_name("concept.yaml"),
+        f"scan {alone} --concept {notes.with_name('concept.yaml')} --texts {table} --id-column key --sample 300 "
+        f"--html {tmp_path / 'a.html'} --audit-json {tmp_path / 'a.json'} --json - --group-field group",
         *skipped,
-        "--texts",
-        table,
-        "--id-column",
-        "key",
-        "--sample",
-        300,
-        "--html",
-        tmp_path / "a.html",
-        "--audit-json",
-        tmp_path / "a.json",
-        "--json",
-        "-",
-        "--group-field",
-        "group",
     )
     assert done.code == 0, done.err
     assert "concept-leaks" in {one["code"] for one in done.json["findings"]}
