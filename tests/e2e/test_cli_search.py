@@ -71,8 +71,9 @@ def sealed(notes: Path, lsa: Path, texts: list[str], tmp_path_factory: pytest.Te
 
 def test_hits_are_the_exact_neighbours_with_their_texts(sealed: Path, lsa: Path, texts: list[str]) -> None:
     done = run(
-        f"search sqlite-vec:{sealed}/safe.db#notes {QUERY} -p {sealed / 'p.vecveil'} --encoder {lsa} --seal-key "
-        f"{sealed / 'search.keys'} --top 5 --json"
+        f"search sqlite-vec:{sealed}/safe.db#notes -p {sealed / 'p.vecveil'} --encoder {lsa} --seal-key "
+        f"{sealed / 'search.keys'} --top 5 --json",
+        QUERY,
     )
     assert done.code == 0, done.err
     encoder = load_encoder(lsa)
@@ -95,8 +96,8 @@ def test_a_stored_text_cannot_control_the_terminal(sealed: Path, lsa: Path) -> N
     collection.add(texts=[text], ids=["x\x1b"])
     try:
         done = run(
-            f"search {address} {QUERY} -p {sealed / 'p.vecveil'} --encoder {lsa} --seal-key "
-            f"{sealed / 'search.keys'} --top 1"
+            f"search {address} -p {sealed / 'p.vecveil'} --encoder {lsa} --seal-key {sealed / 'search.keys'} --top 1",
+            QUERY,
         )
     finally:
         collection.delete(["x\x1b"])
