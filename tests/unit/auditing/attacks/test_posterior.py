@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from harness.errors import raises
 from unit.auditing.attacks.planted import parity, planted
 from vecveil.auditing.attacks import LabelledVectors
 from vecveil.auditing.attacks.token_inference import BayesPosteriorAttack, _logarithms, _share
@@ -89,8 +88,3 @@ def test_reduced_and_constant_releases():
     constant = LabelledVectors(np.ones((400, 3)), test.L)
     flat = ATTACK.run(train, constant, release=lambda X, rng: np.ones((len(X), 3)))
     assert flat.value == pytest.approx(flat.main.chance, abs=0.1)
-
-
-def test_bad_settings_are_refused():
-    with raises("E-INPUT-RANGE", "draws"):
-        BayesPosteriorAttack(draws=1)
