@@ -2,25 +2,17 @@ import numpy as np
 import pytest
 
 from harness.errors import raises
-from unit.auditing.attacks.planted import parity, planted
+from unit.auditing.attacks.planted import noisy, parity, planted, released
 from vecveil.auditing.attacks import LabelledVectors
 from vecveil.auditing.attacks.token_inference import NearestNeighboursAttack, _nearest, _votes
 
 ATTACK = NearestNeighboursAttack()
 
 
-def _noisy(X, rng):
-    return X + 0.3 * rng.standard_normal(X.shape).astype(X.dtype)
-
-
-def _released(data, seed):
-    return LabelledVectors(_noisy(data.X, np.random.default_rng(seed)), data.L)
-
-
-@pytest.mark.parametrize("release", [None, _noisy], ids=["arrays", "oracle"])
+@pytest.mark.parametrize("release", [None, noisy], ids=["arrays", "oracle"])
 def test_a_planted_leak_is_found(release):
-    train = planted(seed=0) if release else _released(planted(seed=0), 8)
-    found = ATTACK.run(train, _released(planted(seed=1), 7), release=release)
+    train = planted(seed=0) if release else released(planted(seed=0), 8)
+    found = ATTACK.run(train, released(planted(seed=1), 7), release=release)
     assert found.value > 0.85
     assert found.adaptive is (release is not None)
     assert found.estimates["auc"].value > 0.9
