@@ -53,12 +53,13 @@ test: venv
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # For the working day: units, one real database and one index, without tests marked slow (a second or more) and without
-# research. A test here that takes half a minute fails; the slowest are named.
+# the folders that train networks. A test here that takes half a minute fails; the slowest are named.
+TRAINING := tests/unit/research tests/unit/auditing/attacks tests/unit/privacy/textcrafter
 .PHONY: test-fast
 test-fast: venv
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --timeout 30 \
-	  -m "not slow" -k "not test_vector_stores or sqlite" --durations 5 --durations-min 2 --ignore tests/unit/research \
-	  tests/unit tests/contract/test_sealed_index.py tests/contract/test_vector_stores.py
+	  -m "not slow" -k "not test_vector_stores or sqlite" --durations 5 --durations-min 2 \
+	  $(addprefix --ignore=,$(TRAINING)) tests/unit tests/contract/test_sealed_index.py tests/contract/test_vector_stores.py
 
 # The report page is looked at in headless Chromium; without it those tests are skipped.
 .PHONY: browser

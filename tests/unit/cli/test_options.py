@@ -128,6 +128,7 @@ ONLY_IN_PYTHON = {
 }
 
 
+@pytest.mark.slow
 def test_errors_name_options_that_the_command_has() -> None:
     found = set(raised())
     assert len(found) > 20  # the walk sees them
@@ -245,6 +246,7 @@ def test_the_parameter_is_called_by_its_option(
     assert said(arguments, owner, param, text, values) == sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -85,6 +85,7 @@ def test_debugging_shows_what_a_database_said(monkeypatch: pytest.MonkeyPatch) -
     assert "hunter2" not in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "line"),
     [("Encoding", r"vecveil: fit: Encoding [1-4] of 5 texts\n"), ("Reading", "vecveil: fit: Reading n.csv\n")],
@@ -106,6 +107,7 @@ def test_a_long_command_says_what_it_does_where_no_bar_can_move(first: str, line
     assert re.fullmatch(line, done.stderr)
 
 
+@pytest.mark.slow
 def test_help_shows_no_progress() -> None:
     code = (
         "import time\n"

@@ -38,6 +38,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     assert attempts == []
 
 
+@pytest.mark.slow
 def test_pattern_recognisers_find_their_types() -> None:
     concept = Concept.from_entities("pii", ["EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD"])
     spans = concept.detect([TEXT, "", "   ", "nothing", "\ud800 jane@example.org"])
@@ -124,6 +125,7 @@ def ruler(folder: Path) -> Path:
     return folder / "model"
 
 
+@pytest.mark.slow
 def test_a_spacy_pipeline_adds_its_types(tmp_path: Path) -> None:
     folder = ruler(tmp_path)
     for model in (str(folder), folder):
@@ -183,6 +185,7 @@ def test_regions_of_a_model_are_saved(tmp_path: Path) -> None:
     assert [s.label for s in concept.detect([text])[0]] == ["PERSON", "PHONE_NUMBER"]
 
 
+@pytest.mark.slow
 def test_a_text_over_a_million_characters_is_read_or_its_row_named(tmp_path: Path) -> None:
     text = "nothing here. " * 72_000 + "mail jane@example.com"
     found = PresidioDetector(["EMAIL_ADDRESS"]).detect(["short", text])

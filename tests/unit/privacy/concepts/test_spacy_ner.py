@@ -57,6 +57,7 @@ def test_a_file_names_the_pipeline_and_loads_it_with_the_first_text(ruler: Path)
         concept_from_record(record).detect(["vitamin d"])
 
 
+@pytest.mark.slow
 def test_a_trained_recogniser_is_found_after_reloading(tmp_path: Path) -> None:
     from spacy.training import Example
 

@@ -45,6 +45,7 @@ def test_the_defaults_are_the_published_settings() -> None:
     assert (paper.loss, paper.held_out) == ("sum", 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["sum", "mean"])
 @pytest.mark.parametrize("hidden", [(7, 5), (6,), (5, 4, 3)])
 def test_gradients_equal_autograd(loss: str, hidden: tuple[int, ...]) -> None:
