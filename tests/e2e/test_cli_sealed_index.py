@@ -376,6 +376,9 @@ def filled_once(texts: list[str], lsa: Path, tmp_path_factory: pytest.TempPathFa
 
 
 def test_a_killed_copy_goes_on(folder: Path, texts: list[str]) -> None:
+    many = [f"{text} {i}" for i in range(10) for text in texts]  # more than are copied before the signal comes
+    (folder / "notes.db").unlink()
+    fill_store(folder / "notes.db", np.random.default_rng(0).standard_normal((len(many), 64)).astype(np.float32), many)
     words = command(*migrate(folder, "--batch", 1))
     copying = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -388,10 +391,10 @@ def test_a_killed_copy_goes_on(folder: Path, texts: list[str]) -> None:
         copying.wait()
     done = run(*migrate(folder, "--json"))
     assert done.code == 0, done.err
-    assert done.json["rows"] == ROWS
-    assert 5 <= ROWS - done.json["written"] < ROWS
+    assert done.json["rows"] == len(many)
+    assert 5 <= len(many) - done.json["written"] < len(many)
     with SealedIndex(folder / "index", folder / "search.keys") as index:
-        assert index.get([f"n{i}" for i in range(ROWS)]).texts == texts
+        assert index.get([f"n{i}" for i in range(len(many))]).texts == many
     # A row that changed in the source is replaced; a row that only the index has stops the copy.
     with in_this_process(f"sqlite-vec:{folder}/notes.db#notes") as store:
         store.delete(["n3"])
