@@ -70,18 +70,23 @@ def test_export_replaces_only_with_force(path: Path) -> None:
     Ledger(path).verify()
 
 
+def alter(path: Path, statement: str) -> None:
+    """Change a row past the trigger that forbids it."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        sql = "SELECT sql FROM sqlite_master WHERE name = 'events_no_update'"
+        (trigger,) = connection.execute(sql).fetchone()
+        connection.execute("DROP TRIGGER events_no_update")
+        connection.execute(statement)
+        connection.execute(trigger)
+
+
 @pytest.mark.parametrize("arguments", [["show"], ["export", "-o", "out.csv"]])
 def test_what_is_no_ledger_or_was_altered_is_one_clear_error(
     path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(path.parent)
     (path.parent / "text.csv").write_text(f"id\n{CANARY}\n")
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        sql = "SELECT sql FROM sqlite_master WHERE name = 'events_no_update'"
-        (trigger,) = connection.execute(sql).fetchone()
-        connection.execute("DROP TRIGGER events_no_update")
-        connection.execute("UPDATE events SET epsilon = 0.25 WHERE row = 2")
-        connection.execute(trigger)
+    alter(path, "UPDATE events SET epsilon = 0.25 WHERE row = 2")
     before = set(path.parent.rglob("*"))
     for name in ("missing", "text.csv", ".", path.name):
         done = run("ledger", *arguments, name)
@@ -92,12 +97,7 @@ def test_what_is_no_ledger_or_was_altered_is_one_clear_error(
 
 
 def test_a_repair_says_what_is_lost(path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        sql = "SELECT sql FROM sqlite_master WHERE name = 'events_no_update'"
-        (trigger,) = connection.execute(sql).fetchone()
-        connection.execute("DROP TRIGGER events_no_update")
-        connection.execute("UPDATE events SET item = randomblob(32) WHERE row = 2")
-        connection.execute(trigger)
+    alter(path, "UPDATE events SET item = randomblob(32) WHERE row = 2")
     assert "ledger repair" in run("ledger", "show", path).errors[0]
     done = run("ledger", "repair", path, "-o", path.with_name("new.ledger"), "--json")
     assert (done.code, done.json) == (

@@ -60,30 +60,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("stores")
 
 
-@pytest.fixture(scope="module")
-def source(folder: Path) -> str:
-    """A collection of clean vectors with texts, names and pages."""
+def filled(location: str) -> str:
+    """Write clean vectors with texts, names and pages; return the location."""
     vectors = np.random.default_rng(1).standard_normal((ROWS, N)).astype(np.float32)
     fields = [
         {TEXT: f"{CANARY} number {i} is what {SECRET} was given", "page": i, "mail": f"{CANARY}{i}@example.org"}
         for i in range(ROWS)
     ]
-    location = f"chroma:{folder}/clean#notes"
     fill(location, vectors, fields)
     return location
+
+
+@pytest.fixture(scope="module")
+def source(folder: Path) -> str:
+    """A collection of Chroma."""
+    return filled(f"chroma:{folder}/clean#notes")
 
 
 @pytest.fixture(scope="module")
 def table(folder: Path) -> str:
     """The rows of `source` in a table of sqlite-vec."""
-    vectors = np.random.default_rng(1).standard_normal((ROWS, N)).astype(np.float32)
-    fields = [
-        {TEXT: f"{CANARY} number {i} is what {SECRET} was given", "page": i, "mail": f"{CANARY}{i}@example.org"}
-        for i in range(ROWS)
-    ]
-    location = f"sqlite-vec:{folder}/clean.db#notes"
-    fill(location, vectors, fields)
-    return location
+    return filled(f"sqlite-vec:{folder}/clean.db#notes")
 
 
 @pytest.fixture(scope="module")
