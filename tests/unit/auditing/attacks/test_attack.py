@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -280,11 +279,3 @@ def test_results_cannot_be_changed():
 def test_run_is_final():
     assert Attack.run.__final__
     assert all("run" not in vars(type(attack)) for attack in ladder_attacks("full"))
-
-
-@pytest.mark.parametrize("attack", [MLPAttack(epochs=1), MLCAttack()], ids=["mlp", "mlc"])
-def test_missing_torch_is_named(attack, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with raises("E-MISSING-DEPENDENCY") as missing:
-        attack.run(planted(40), planted(40, seed=1), show_progress=False)
-    assert (missing.value.package, missing.value.extra) == ("torch", "attacks")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.errors import raises
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import InvalidInputError
 from vecveil.privacy.concepts import Concept, PresidioDetector
 from vecveil.privacy.concepts.concept import concept_from_record, concept_record
 from vecveil.privacy.protector.methods.text_level import StageOptions
@@ -202,11 +202,3 @@ def test_a_text_over_a_million_characters_is_read_or_its_row_named(tmp_path: Pat
 def test_refused_options(options: dict[str, Any]) -> None:
     with raises("E-INPUT", next(iter(options))):
         PresidioDetector(["EMAIL_ADDRESS"], **options)
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "presidio_analyzer", None)
-    with pytest.raises(MissingDependencyError, match=r"vecveil\[presidio\]"):
-        PresidioDetector(["EMAIL_ADDRESS"])
