@@ -146,16 +146,8 @@ def test_stopping_the_demo_leaves_nothing(
 
     monkeypatch.setattr(demonstration, "audit", stop)
     done = run(
-        f"demo --input {notes} --concept",
-        notes.with_name("concept.yaml"),
-        "--target-utility",
-        0.8,
-        "--seed",
-        3,
-        "--out",
-        tmp_path / "result",
-        "--encoder",
-        lsa,
+        f"demo --input {notes} --concept {notes.with_name('concept.yaml')} --target-utility 0.8 --seed 3 --out "
+        f"{tmp_path / 'result'} --encoder {lsa}"
     )
     assert seen == [["protected.parquet"]]  # the run was stopped late
     assert done.code == 130

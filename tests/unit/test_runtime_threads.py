@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
+import pytest
 import torch
 
 from vecveil.runtime import one_thread
+
+
+@pytest.fixture(autouse=True)
+def _threads_as_before() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)  # another number adds up in another order, in every later test of this process
 
 
 def test_nested_blocks_end_with_the_outermost() -> None:

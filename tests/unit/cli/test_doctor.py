@@ -93,6 +93,7 @@ def test_what_another_platform_needs_is_left_out() -> None:
     assert [p["name"] for p in examined(SMALL)["serve"]["packages"]] == ["uvloop"]
 
 
+@pytest.mark.slow
 def test_doctor_prints_the_extras_of_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "requirements", lambda: [*SMALL, "no-such-thing>=3; extra == 'odd'"])
     found = run("doctor", "--json")
@@ -190,6 +191,7 @@ def test_experiments_need_a_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "need a checkout of the repository" in run("doctor").out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="the platform has no mode bits")
 def test_a_key_file_that_others_can_read_is_named_by_its_option(tmp_path: Path) -> None:
     noise, seal = tmp_path / "noise.keys", tmp_path / "seal.keys"
