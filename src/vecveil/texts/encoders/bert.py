@@ -40,6 +40,7 @@ Weights = Mapping[str, Vectors]
 
 MANY_TEXTS = 2000
 """Texts of one call from which on a GPU is worth the import of torch, which takes five seconds."""
+WEIGHTS = "model.safetensors"
 _BATCH_TOKENS = 1024
 _GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, and either under WSL
 _LIBRARY_KEYS = {
@@ -81,7 +82,7 @@ class _OtherModelError(Exception):
 
 @dataclass(frozen=True)
 class BertFolder:
-    """A folder whose model `BertModel` runs."""
+    """A folder whose model `BertModel` runs; ``stamp`` tells if its weights have changed since."""
 
     folder: Path
     transformer: Path
@@ -94,6 +95,7 @@ class BertFolder:
     lower_case: bool
     dimension: int
     limit: int
+    stamp: tuple[int, int]
     settings: EncodingSettings
 
 
@@ -103,7 +105,8 @@ def read_bert(
     """Return the model in ``folder``, or None if it needs sentence-transformers or cannot be read."""
     try:
         places = _module_places(folder)
-        config, positions = _read_config(places[0])
+        config = _read_config(places[0])
+        width, positions = int(config["hidden_size"]), int(config["max_position_embeddings"])
         normalized = len(places) == 3 and _is_plain_normalize(places[2])
         own = _optional_json(places[0] / "sentence_bert_config.json")
         own_limit, lower_case = own.pop("max_seq_length", None), own.pop("do_lower_case", False)
@@ -122,7 +125,6 @@ def read_bert(
             max_seq_length=limit,
             truncate_dim=library.get("truncate_dim") if truncate_dim is None else truncate_dim,
         )
-        width = int(config["hidden_size"])
         model = BertFolder(
             folder=folder,
             transformer=places[0],
@@ -135,6 +137,7 @@ def read_bert(
             lower_case=bool(lower_case),
             dimension=min(width, settings.truncate_dim or width),
             limit=limit,
+            stamp=_stamp(places[0] / WEIGHTS),
             settings=settings,
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, _OtherModelError):
@@ -171,24 +174,33 @@ def _module_places(folder: Path) -> list[Path]:
     return places
 
 
-def _read_config(place: Path) -> tuple[dict[str, Any], int]:
-    """Return the configuration of a BERT whose weights are complete, and its number of positions."""
+def _read_config(place: Path) -> dict[str, Any]:
+    """Return the configuration of a BERT whose weights are complete."""
     config = _json(place / "config.json")
     _require(all(config.get(key) in values for key, values in _CONFIG.items()))
     _require(not (place / "adapter_config.json").exists())
-    width, inner, positions = (
-        int(config[key]) for key in ("hidden_size", "intermediate_size", "max_position_embeddings")
+    entries, _ = _header(place / WEIGHTS)
+    for name, shape in _shapes(config).items():
+        _require(tuple(entries[name]["shape"]) == shape and entries[name]["dtype"] in _DTYPES)
+    return config
+
+
+def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each tensor of the forward pass."""
+    width, inner = int(config["hidden_size"]), int(config["intermediate_size"])
+    embeddings = {"word": "vocab_size", "position": "max_position_embeddings", "token_type": "type_vocab_size"}
+    linear = dict.fromkeys(
+        (f"attention.{name}" for name in ("self.query", "self.key", "self.value", "output.dense")), (width, width)
     )
-    shapes = {name: tuple(entry["shape"]) for name, entry in _header(place / "model.safetensors")[0].items()}
-    _require(shapes["embeddings.position_embeddings.weight"] == (positions, width))
-    _require(shapes["embeddings.word_embeddings.weight"] == (int(config["vocab_size"]), width))
-    for layer in range(int(config["num_hidden_layers"])):
-        prefix = f"encoder.layer.{layer}."
-        for name in ("self.query", "self.key", "self.value", "output.dense"):
-            _require(shapes[f"{prefix}attention.{name}.weight"] == (width, width))
-        _require(shapes[f"{prefix}intermediate.dense.weight"] == (inner, width))
-        _require(shapes[f"{prefix}output.dense.weight"] == (width, inner))
-    return config, positions
+    linear |= {"intermediate.dense": (inner, width), "output.dense": (width, inner)}
+    shapes: dict[str, tuple[int, ...]]
+    shapes = {f"embeddings.{name}_embeddings.weight": (int(config[key]), width) for name, key in embeddings.items()}
+    norms = ["embeddings"]
+    for layer in (f"encoder.layer.{i}" for i in range(int(config["num_hidden_layers"]))):
+        norms += [f"{layer}.attention.output", f"{layer}.output"]
+        for name, shape in linear.items():
+            shapes |= {f"{layer}.{name}.weight": shape, f"{layer}.{name}.bias": shape[:1]}
+    return shapes | {f"{name}.LayerNorm.{part}": (width,) for name in norms for part in ("weight", "bias")}
 
 
 def _read_tokenizer(place: Path) -> dict[str, Any]:
@@ -215,6 +227,11 @@ def _is_plain_normalize(place: Path) -> bool:
     return True
 
 
+def _stamp(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
+
+
 def _header(path: Path) -> tuple[dict[str, Any], int]:
     """Return the entries of a safetensors file and the position of its data."""
     with path.open("rb") as file:
@@ -225,8 +242,8 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
     return {name.removeprefix("bert."): entry for name, entry in entries.items()}, 8 + length
 
 
-@functools.lru_cache(maxsize=8)
-def _mapped(path: Path, size: int, modified: int) -> Weights:
+@functools.lru_cache(maxsize=4)
+def _mapped(path: Path, stamp: tuple[int, int]) -> Weights:
     """Return the tensors of a safetensors file; float32 weights are views of the file."""
     entries, start = _header(path)
     with path.open("rb") as file:
@@ -289,15 +306,16 @@ class BertModel:
         from tokenizers import Tokenizer, normalizers
 
         place = self.source.transformer
-        file = (place / "model.safetensors").resolve()
-        stat = file.stat()
+        file = (place / WEIGHTS).resolve()
         try:
+            if _stamp(file) != self.source.stamp:  # the fingerprint is that of the former weights
+                raise OSError
             tokenizer = Tokenizer.from_file(str(place / "tokenizer.json"))
-            self._weights = _mapped(file, stat.st_size, stat.st_mtime_ns)
+            self._weights = _mapped(file, self.source.stamp)
         except Exception as error:  # the tokenizers raise Exception itself
             raise InvalidInputError(
-                f"Reading the model in {self.source.folder.name!r} failed: {type(error).__name__}. Install the model "
-                "again.",
+                f"The model in {self.source.folder.name!r} has changed since it was opened, or is damaged "
+                f"({type(error).__name__}). Open it again, or install it again.",
                 param="name",
             ) from None
         tokenizer.no_padding()
@@ -383,7 +401,7 @@ class BertBackend:
         self._prompt = source.settings.prompt or ""
         self._for_queries = False
 
-    @property
+    @functools.cached_property
     def model_fingerprint(self) -> str:
         """The fingerprint without the precision, the same as with sentence-transformers; it loads no weights."""
         source = self._model.source

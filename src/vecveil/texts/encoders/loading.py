@@ -16,6 +16,7 @@ from vecveil.runtime import resolve_device
 from vecveil.texts.encoders.bert import BertBackend, read_bert
 from vecveil.texts.encoders.fingerprint import ModelOptions
 from vecveil.texts.encoders.sentence_transformer import OWNER, SentenceTransformerBackend, check_precision
+from vecveil.validation import check_count
 
 _HUB_SECONDS = 15.0  # for the hub's first answer
 _FOR_LIBRARY = {"truncate_dim", "revision", "token", "cache_folder", "trust_remote_code"}
@@ -43,6 +44,8 @@ def load_model(
         known = ", ".join(sorted(_FOR_LIBRARY | _FOR_BACKEND | {"max_seq_length"}))
         raise InvalidInputError(f"Unknown encoder options: {', '.join(unknown)}. Known: {known}.", param="options")
     check_precision(precision)
+    if max_seq_length is not None:
+        check_count(max_seq_length, owner=OWNER, param="max_seq_length")
     arguments: dict[str, Any] = {"trust_remote_code": False}
     arguments |= {key: value for key, value in options.items() if key in _FOR_LIBRARY}
     for_backend: Any = {key: value for key, value in options.items() if key in _FOR_BACKEND}

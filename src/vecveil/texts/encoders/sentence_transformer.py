@@ -62,6 +62,7 @@ OWNER = "load_encoder"
 _CPU_TOKENS, _CPU_MIN_TOKENS = 4096, 256
 # Not measured: a GPU gains more from large batches than it loses by padding.
 _GPU_TOKENS, _GPU_MIN_TOKENS = 32768, 8192
+_FEW_CHARACTERS = 2048
 TOKENISED_AT_A_TIME = 256
 SPECIAL_TOKENS = 8
 # A tokeniser takes a hundred bytes of memory per character of a batch, also of the end that the model does not read.
@@ -183,10 +184,19 @@ class SentenceTransformerBackend:
 
     def run(self, texts: list[str], advance: Callable[[int], None]) -> Vectors:
         """Return the vectors of ``texts``, float32 of shape (N, n)."""
-        import torch
-
         if not texts:
             return np.empty((0, self.dimension or 0), np.float32)
+        # The threads of a query's small products mostly wait for each other: five times the processor time.
+        few = self._model.device.type == "cpu" and sum(map(len, texts)) <= _FEW_CHARACTERS
+        with one_thread() if few else contextlib.nullcontext():
+            vectors = self._vectors(texts, advance)
+        if self._normalize:
+            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+            vectors = vectors / np.maximum(norms, np.float32(1e-12))
+        return vectors
+
+    def _vectors(self, texts: list[str], advance: Callable[[int], None]) -> Vectors:
+        import torch
 
         @contextlib.contextmanager
         def mode() -> Iterator[None]:  # torch keeps both for the thread that enters them
@@ -202,9 +212,6 @@ class SentenceTransformerBackend:
         if vectors is None:
             with mode():
                 vectors = self._by_the_library(texts, advance)
-        if self._normalize:
-            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors = vectors / np.maximum(norms, np.float32(1e-12))
         return vectors
 
     def _in_equal_lengths(self, texts: list[str], advance: Callable[[int], None], mode: Mode) -> Vectors | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,14 @@ def change_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
 
 
+def to_bfloat16(folder: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    file = folder / "model.safetensors"
+    save_file({name: value.to(torch.bfloat16) for name, value in load_file(file).items()}, file)
+
+
 OTHERS: dict[str, Callable[[Path], None]] = {
     "activation": lambda folder: change(folder, "config.json", hidden_act="relu"),
     "positions": lambda folder: change(folder, "config.json", position_embedding_type="relative_key"),
@@ -47,6 +56,7 @@ OTHERS: dict[str, Callable[[Path], None]] = {
     "library's settings": lambda folder: change(folder, "sentence_bert_config.json", query_length=4),
     "task": lambda folder: change(folder, "sentence_bert_config.json", transformer_task="fill-mask"),
     "tokenizers disagree": change_tokenizer,
+    "bfloat16 weights": lambda folder: to_bfloat16(folder),
     "no weights": lambda folder: (folder / "model.safetensors").unlink(),
     "no tokenizer": lambda folder: (folder / "tokenizer.json").unlink(),
     "no modules": lambda folder: (folder / "modules.json").unlink(),
@@ -165,10 +175,21 @@ def test_nothing_is_read_before_a_text_is_encoded(tiny_folder: Path, tmp_path: P
         encoder.encode(["the dog"])
 
 
+def test_weights_that_changed_after_the_fingerprint_are_not_read(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_folder, tmp_path / "model")
+    encoder = load_encoder(folder, cache=None)
+    os.utime(folder / "model.safetensors", ns=(1, 1))
+    with raises("E-INPUT", "name"):
+        encoder.encode(["the dog"])
+    assert len(load_encoder(folder, cache=None).encode(["the dog"])) == 1
+
+
 def test_the_window_is_at_most_that_of_the_model(tiny_folder: Path) -> None:
-    for length in (2, 65):
+    for length in (0, 2, 65):
         with raises("E-INPUT-RANGE", "max_seq_length"):
             load_encoder(tiny_folder, max_seq_length=length)
+    with raises("E-INPUT-TYPE", "max_seq_length"):
+        load_encoder(tiny_folder, max_seq_length="9")
 
 
 def test_missing_tokenizers_name_the_extra(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

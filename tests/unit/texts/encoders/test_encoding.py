@@ -72,6 +72,21 @@ def test_batches_on_several_threads_give_the_same(
     assert np.abs(vectors[0][0] - vectors[0][1]).max() > 0.1
 
 
+def test_a_query_takes_one_thread_of_torch(tiny_folder: Path) -> None:
+    import torch
+
+    before, threads = torch.get_num_threads(), []
+    encoder = load_encoder(tiny_folder, cache=None, device="cpu")
+    encoder._backend._model.register_forward_hook(lambda *_: threads.append(torch.get_num_threads()))  # type: ignore[attr-defined]
+    torch.set_num_threads(2)
+    try:
+        encoder.encode(["the dog runs"])
+        encoder.encode(["the dog runs " * 400])
+    finally:
+        torch.set_num_threads(before)
+    assert threads == [1, 2]
+
+
 def test_the_tokeniser_gets_long_texts_a_few_at_a_time(
     tiny_folder: Path, mixed_texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
