@@ -82,7 +82,7 @@ class _OtherModelError(Exception):
 
 @dataclass(frozen=True)
 class BertFolder:
-    """A folder whose model `BertModel` runs; ``stamp`` tells if its weights have changed since."""
+    """A folder whose model `BertModel` runs."""
 
     folder: Path
     transformer: Path
@@ -95,7 +95,6 @@ class BertFolder:
     lower_case: bool
     dimension: int
     limit: int
-    stamp: tuple[int, int]
     settings: EncodingSettings
 
 
@@ -137,7 +136,6 @@ def read_bert(
             lower_case=bool(lower_case),
             dimension=min(width, settings.truncate_dim or width),
             limit=limit,
-            stamp=_stamp(places[0] / WEIGHTS),
             settings=settings,
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, _OtherModelError):
@@ -227,11 +225,6 @@ def _is_plain_normalize(place: Path) -> bool:
     return True
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns
-
-
 def _header(path: Path) -> tuple[dict[str, Any], int]:
     """Return the entries of a safetensors file and the position of its data."""
     with path.open("rb") as file:
@@ -243,7 +236,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
 
 
 @functools.lru_cache(maxsize=4)
-def _mapped(path: Path, stamp: tuple[int, int]) -> Weights:
+def _mapped(path: Path, size: int, modified: int) -> Weights:
     """Return the tensors of a safetensors file; float32 weights are views of the file."""
     entries, start = _header(path)
     with path.open("rb") as file:
@@ -284,15 +277,43 @@ def gelu(x: Vectors) -> Vectors:
 
 
 class BertModel:
-    """The tokenizer and the forward pass of one model, read when first used."""
+    """The tokenizer and the forward pass of one model, read when first used.
 
-    def __init__(self, source: BertFolder) -> None:
+    Args:
+        source: folder and settings of the model.
+        library: loads the same model in sentence-transformers; picklable.
+        fingerprint: of the folder and the settings, if known: a folder with another one is not read.
+    """
+
+    def __init__(
+        self, source: BertFolder, library: Callable[[], SentenceTransformerBackend], fingerprint: str | None = None
+    ) -> None:
         self.source = source
+        self._library = library
+        self._loaded: SentenceTransformerBackend | None = None
+        self._fingerprint = fingerprint
         self._reading = threading.Lock()
         self._tokenizer: Any = None
         self._weights: Weights = {}
         self._scale = np.float32(1 / math.sqrt(source.width / source.heads))
         self._epsilon = np.float32(source.epsilon)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.source, self._library, self.fingerprint)
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint without the precision, the same as with sentence-transformers; it loads no weights."""
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint_folder(self.source.folder, self.source.settings.to_record())
+        return self._fingerprint
+
+    def in_library(self) -> SentenceTransformerBackend:
+        """Return the model in sentence-transformers, loaded once."""
+        with self._reading:
+            if self._loaded is None:
+                self._loaded = self._library()
+            return self._loaded
 
     @property
     def tokenizer(self) -> Any:
@@ -305,13 +326,13 @@ class BertModel:
     def _read(self) -> None:
         from tokenizers import Tokenizer, normalizers
 
-        place = self.source.transformer
-        file = (place / WEIGHTS).resolve()
+        source, weights = self.source, (self.source.transformer / WEIGHTS).resolve()
         try:
-            if _stamp(file) != self.source.stamp:  # the fingerprint is that of the former weights
-                raise OSError
-            tokenizer = Tokenizer.from_file(str(place / "tokenizer.json"))
-            self._weights = _mapped(file, self.source.stamp)
+            stat = weights.stat()
+            if self._fingerprint not in (None, fingerprint_folder(source.folder, source.settings.to_record())):
+                raise ValueError
+            tokenizer = Tokenizer.from_file(str(source.transformer / "tokenizer.json"))
+            self._weights = _mapped(weights, stat.st_size, stat.st_mtime_ns)
         except Exception as error:  # the tokenizers raise Exception itself
             raise InvalidInputError(
                 f"The model in {self.source.folder.name!r} has changed since it was opened, or is damaged "
@@ -375,37 +396,27 @@ class BertBackend:
     """A BERT model in NumPy; calls with many texts go to sentence-transformers if torch has a GPU.
 
     Args:
-        source: folder and settings of the model.
-        library: loads the model in sentence-transformers.
+        model: the model and its settings.
+        fingerprint: replaces the computed one.
     """
 
     precision = "fp32"
 
-    def __init__(
-        self,
-        source: BertFolder,
-        *,
-        name: str,
-        batch_size: int,
-        library: Callable[[], SentenceTransformerBackend],
-        fingerprint: str | None,
-    ) -> None:
+    def __init__(self, model: BertModel, *, name: str, batch_size: int, fingerprint: str | None) -> None:
         if importlib.util.find_spec("tokenizers") is None:
             raise MissingDependencyError("Encoding texts", "tokenizers", "minilm")
         self.name = name
-        self.dimension: int | None = source.dimension
+        self.dimension: int | None = model.source.dimension
         self._batch_size = check_count(batch_size, owner=OWNER, param="batch_size")
-        self._model = BertModel(source)
-        self._library = functools.cache(library)
+        self._model = model
         self._given_fingerprint = fingerprint
-        self._prompt = source.settings.prompt or ""
+        self._prompt = model.source.settings.prompt or ""
         self._for_queries = False
 
-    @functools.cached_property
+    @property
     def model_fingerprint(self) -> str:
-        """The fingerprint without the precision, the same as with sentence-transformers; it loads no weights."""
-        source = self._model.source
-        return self._given_fingerprint or fingerprint_folder(source.folder, source.settings.to_record())
+        """The fingerprint without the precision."""
+        return self._given_fingerprint or self._model.fingerprint
 
     @property
     def fingerprint(self) -> str:
@@ -448,7 +459,7 @@ class BertBackend:
     def run(self, texts: list[str], advance: Callable[[int], None]) -> Vectors:
         """Return the vectors of ``texts``, float32 of shape (N, n)."""
         if len(texts) >= MANY_TEXTS and gpu_available():
-            library = self._library()
+            library = self._model.in_library()
             return ((library.for_queries() or library) if self._for_queries else library).run(texts, advance)
         source = self._model.source
         tokens = [row for part in self._parts(texts) for row in self._model.tokenizer.encode_batch(part)]

@@ -7,13 +7,14 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vecveil.errors import InvalidInputError, optional_import
 from vecveil.io import expanded
 from vecveil.runtime import resolve_device
-from vecveil.texts.encoders.bert import BertBackend, read_bert
+from vecveil.texts.encoders.bert import BertBackend, BertModel, read_bert
 from vecveil.texts.encoders.fingerprint import ModelOptions
 from vecveil.texts.encoders.sentence_transformer import OWNER, SentenceTransformerBackend, check_precision
 from vecveil.validation import check_count
@@ -63,35 +64,41 @@ def load_model(
         with optional_import("Loading a model of the hub", "huggingface-hub", "encoders"):
             folder = _cached_folder(name, arguments)
 
-    def library() -> SentenceTransformerBackend:
-        with optional_import("Encoding texts", "sentence-transformers", "encoders"):
-            import sentence_transformers as library
-        on = {"device": _device(device), **arguments}
-        with _quiet_loading():
-            if from_hub:
-                model, place = _from_hub(library, name, on)
-            else:
-                assert folder is not None
-                model, place = _from_folder(library, folder, on), folder
-        if max_seq_length is not None:
-            model.max_seq_length = max_seq_length
-        return SentenceTransformerBackend(
-            model.float(),  # transformers may load the weights in half precision
-            name=name,
-            folder=place,
-            precision=precision,
-            batch_size=batch_size,
-            **for_backend,
-        )
-
+    library = partial(
+        _in_library,
+        name,
+        None if from_hub else folder,
+        {"device": device, **arguments},
+        max_seq_length=max_seq_length,
+        precision=precision,
+        batch_size=batch_size,
+        **for_backend,
+    )
     if folder is not None and device == "auto" and precision != "bf16":
         truncate_dim = arguments.get("truncate_dim")
         bert = read_bert(folder, for_backend, max_seq_length=max_seq_length, truncate_dim=truncate_dim)
         if bert is not None:
-            return BertBackend(
-                bert, name=name, batch_size=batch_size, library=library, fingerprint=for_backend.get("fingerprint")
-            )
+            fingerprint = for_backend.get("fingerprint")
+            return BertBackend(BertModel(bert, library), name=name, batch_size=batch_size, fingerprint=fingerprint)
     return library()
+
+
+def _in_library(
+    name: str, folder: Path | None, arguments: dict[str, Any], *, max_seq_length: int | None, **options: Any
+) -> SentenceTransformerBackend:
+    """Return the backend of a folder, or of the hub's model of that name, in sentence-transformers."""
+    with optional_import("Encoding texts", "sentence-transformers", "encoders"):
+        import sentence_transformers as library
+    arguments = arguments | {"device": _device(arguments["device"])}
+    with _quiet_loading():
+        if folder is None:
+            model, folder = _from_hub(library, name, arguments)
+        else:
+            model = _from_folder(library, folder, arguments)
+    if max_seq_length is not None:
+        model.max_seq_length = max_seq_length
+    model = model.float()  # transformers may load the weights in half precision
+    return SentenceTransformerBackend(model, name=name, folder=folder, **options)
 
 
 def downloaded_folder(name: str, *, revision: str | None = None) -> Path | None:

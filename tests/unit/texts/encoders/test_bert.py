@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -178,10 +180,29 @@ def test_nothing_is_read_before_a_text_is_encoded(tiny_folder: Path, tmp_path: P
 def test_weights_that_changed_after_the_fingerprint_are_not_read(tiny_folder: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_folder, tmp_path / "model")
     encoder = load_encoder(folder, cache=None)
-    os.utime(folder / "model.safetensors", ns=(1, 1))
+    before = encoder.fingerprint
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    os.utime(folder / "model.safetensors", ns=(1, 1))  # the memory of digests goes by size and time
     with raises("E-INPUT", "name"):
         encoder.encode(["the dog"])
-    assert len(load_encoder(folder, cache=None).encode(["the dog"])) == 1
+    again = load_encoder(folder, cache=None)
+    assert len(again.encode(["the dog"])) == 1
+    assert again.fingerprint != before
+
+
+def test_an_encoder_is_pickled_by_its_folder(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = load_encoder(tiny_folder, cache=None, query_prompt="the: ")
+    vectors, queries = encoder.encode(TEXTS), encoder.encode_query(TEXTS)
+    data = pickle.dumps(encoder)
+    assert len(data) < 10_000
+    for other in (pickle.loads(data), copy.deepcopy(encoder)):
+        assert other.fingerprint == encoder.fingerprint
+        np.testing.assert_array_equal(other.encode(TEXTS), vectors)
+        np.testing.assert_array_equal(other.encode_query(TEXTS), queries)
+    monkeypatch.setattr(bert, "MANY_TEXTS", 1)
+    monkeypatch.setattr(bert, "gpu_available", lambda: True)
+    np.testing.assert_allclose(pickle.loads(data).encode(TEXTS), vectors, atol=1e-5, rtol=0)
 
 
 def test_the_window_is_at_most_that_of_the_model(tiny_folder: Path) -> None:
