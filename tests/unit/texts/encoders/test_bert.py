@@ -177,6 +177,15 @@ def test_nothing_is_read_before_a_text_is_encoded(tiny_folder: Path, tmp_path: P
         encoder.encode(["the dog"])
 
 
+def test_an_index_of_given_vectors_reads_no_model(tmp_path: Path) -> None:
+    with SealedIndex(tmp_path / "index", bytes(range(32)), encoder="minilm", trusted_state=tmp_path / "heads") as index:
+        index.add(["a text"], ids=["a"], vectors=np.eye(384)[:1])
+        assert index.search(np.eye(384)[0], top=1).ids == ["a"]
+        assert index.noted_encoder is not None
+        assert index.encoder._backend._model._tokenizer is None  # type: ignore[union-attr]
+        assert index.search("a text", top=1).ids == ["a"]
+
+
 def test_weights_that_changed_after_the_fingerprint_are_not_read(tiny_folder: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_folder, tmp_path / "model")
     encoder = load_encoder(folder, cache=None)
