@@ -238,3 +238,13 @@ def test_a_single_zero_in_a_release_is_no_failure(monkeypatch: pytest.MonkeyPatc
     for zeros, state in (((0, 0), "works"), ((0, slice(None)), "fails: ValueError")):
         monkeypatch.setattr(doctor.Laplace, "protect", lambda self, X, zeros=zeros: with_zeros(self, X, zeros))
         assert doctor.examine()["checks"]["protection"] == state
+
+
+@pytest.mark.parametrize(("flag", "expected"), [("avx512_bf16", False), ("amx_bf16", True), ("bf16", True)])
+def test_bf16_without_matrix_units_is_slower_than_fp32(
+    monkeypatch: pytest.MonkeyPatch, flag: str, expected: bool
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {flag: True}, raising=False)
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"flags : fma {flag}\n")
+    assert doctor.cpu_has_bf16() is expected
