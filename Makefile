@@ -1,4 +1,4 @@
-# make venv | demo | figures | test | check | faults | fuzz | dependencies | sbom | build | wheel-check | release-check | lowest | versions | bench DATA=DIR | bench-scale | clean. Needs Python 3.11 or later, pip and make.
+# make venv | demo | figures | test | test-fast | check | faults | fuzz | dependencies | sbom | build | wheel-check | release-check | lowest | versions | bench DATA=DIR | bench-scale | clean. Needs Python 3.11 or later, pip and make.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -51,6 +51,15 @@ figures: venv
 test: venv
 	@$(MAKE) --no-print-directory browser javascript
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+
+# For the working day: units, one real database and one index, without tests marked slow (a second or more) and without
+# the folders that train networks. A test here that takes half a minute fails; the slowest are named.
+TRAINING := tests/unit/research tests/unit/auditing/attacks tests/unit/privacy/textcrafter
+.PHONY: test-fast
+test-fast: venv
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --timeout 30 \
+	  -m "not slow" -k "not test_vector_stores or sqlite" --durations 5 --durations-min 2 \
+	  $(addprefix --ignore=,$(TRAINING)) tests/unit tests/contract/test_sealed_index.py tests/contract/test_vector_stores.py
 
 # The report page is looked at in headless Chromium; without it those tests are skipped.
 .PHONY: browser

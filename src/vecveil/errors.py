@@ -156,11 +156,11 @@ class MemoryLimitError(VecveilError, MemoryError, code="E-MEMORY-LIMIT"):
 class MissingDependencyError(VecveilError, ImportError, code="E-MISSING-DEPENDENCY"):
     """An optional package is not installed; the message has the pip command."""
 
-    def __init__(self, feature: str, package: str, extra: str) -> None:
+    def __init__(self, feature: str, package: str, extra: str, install: str | None = None) -> None:
         self.feature, self.package, self.extra = feature, package, extra
+        install = install or f"'vecveil[{extra}]'"
         super().__init__(
-            f"{feature} needs the package {package!r}, which is not installed. "
-            f"Install it with: pip install 'vecveil[{extra}]'"
+            f"{feature} needs the package {package!r}, which is not installed. Install it with: pip install {install}"
         )
 
 

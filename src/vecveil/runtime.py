@@ -23,6 +23,9 @@ _pool: ThreadPoolExecutor | None = None
 _local = threading.local()
 _blocks = 0  # open blocks of one_thread, over all threads
 _default = 1  # torch's number of threads before the first of these blocks
+_blas_blocks = 0  # open blocks of one_blas_thread, over all threads
+_blas_limits: Any = None
+_limiter: ThreadPoolExecutor | None = None
 
 
 def thread_count() -> int:
@@ -36,20 +39,37 @@ def thread_count() -> int:
     return os.cpu_count() or 1
 
 
-def one_blas_thread() -> contextlib.AbstractContextManager[Any]:
-    """Return a context that limits BLAS to one thread, if threadpoolctl is installed."""
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit BLAS to one thread inside the block, where threadpoolctl is installed.
+
+    The limit holds for the process. Blocks may overlap in several threads; the last one that ends restores the number.
+    """
+    global _blas_blocks, _blas_limits, _limiter
     try:
         from threadpoolctl import threadpool_limits
     except ImportError:
-        return contextlib.nullcontext()
-    limits: contextlib.AbstractContextManager[Any] = threadpool_limits(limits=1)
-    return limits
+        yield
+        return
+    with _lock:
+        if _blas_blocks == 0:
+            # threadpoolctl lets only the thread that set a limit change it, so one thread sets and restores all.
+            _limiter = _limiter or ThreadPoolExecutor(1, thread_name_prefix="vecveil-blas")
+            _blas_limits = _limiter.submit(threadpool_limits, limits=1, user_api="blas").result()
+        _blas_blocks += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _blas_blocks -= 1
+            if _blas_blocks == 0 and _limiter is not None:
+                _limiter.submit(_blas_limits.__exit__, None, None, None).result()
 
 
 def _forget() -> None:
     # The parent's threads do not exist in a forked child.
-    global _pool, _lock, _blocks, _local
-    _pool, _lock, _blocks, _local = None, threading.Lock(), 0, threading.local()
+    global _pool, _lock, _blocks, _blas_blocks, _limiter, _local
+    _pool, _lock, _blocks, _blas_blocks, _limiter, _local = None, threading.Lock(), 0, 0, None, threading.local()
 
 
 if hasattr(os, "register_at_fork"):

@@ -316,6 +316,7 @@ def test_no_file_holds_anything_readable(
         assert not any(secret in content for secret in secrets), name
 
 
+@pytest.mark.slow
 def test_equal_sizes_tell_nothing_of_the_content(tmp_path: Path) -> None:
     """Two kinds of content, of equal rows and bytes: equal objects by size, and byte values of equal frequency.
 
@@ -852,6 +853,7 @@ def test_a_masked_query_is_refused(index: SealedIndex) -> None:
     assert index.search(np.ma.array(X[0]), top=1).ids == ["0"]
 
 
+@pytest.mark.slow
 def test_more_segments_than_open_files(tmp_path: Path, keys: Path) -> None:
     """Of writers that cannot read, so that nobody merges."""
     resource = pytest.importorskip("resource")

@@ -31,17 +31,8 @@ def vectors_protector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vectors")
     positive, negative = write_pairs(folder)
     done = run(
-        "fit",
-        "--positive",
-        positive,
-        "--negative",
-        negative,
-        "--method",
-        "laplace",
-        "--noise-to-signal",
-        0.5,
-        "-o",
-        folder / "vectors.vecveil",
+        f"fit --positive {positive} --negative {negative} --method laplace --noise-to-signal 0.5 -o "
+        f"{folder / 'vectors.vecveil'}"
     )
     assert done.code == 0, done.err
     return folder / "vectors.vecveil"
@@ -74,20 +65,8 @@ def notes_protector(notes: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
     def fit(out: Path) -> None:
         done = run(
-            f"fit {notes} --text-column text --concept",
-            notes.with_name("concept.yaml"),
-            "--target-utility",
-            0.8,
-            "--option",
-            "rank=20",
-            "--option",
-            "kept=128",
-            "--option",
-            "flattening=0",
-            "--option",
-            "pairs=true",
-            "-o",
-            out,
+            f"fit {notes} --text-column text --concept {notes.with_name('concept.yaml')} --target-utility 0.8 "
+            f"--option rank=20 --option kept=128 --option flattening=0 --option pairs=true -o {out}"
         )
         assert done.code == 0, done.err
 

@@ -203,41 +203,16 @@ def test_a_group_column_holds_in_a_fit_or_is_said_not_to(notes: Path, lsa: Path,
     said = []
     for column in ("id", "domain"):
         done = run(
-            f"fit {notes} --text-column text --concept",
-            notes.with_name("concept.yaml"),
-            "--encoder",
-            lsa,
-            "--noise-to-signal",
-            0.5,
-            "--option",
-            "rank=8",
-            "--option",
-            "kept=16",
-            "--option",
-            "flattening=0",
-            "--group-column",
-            column,
-            "-o",
-            tmp_path / f"{column}.vecveil",
+            f"fit {notes} --text-column text --concept {notes.with_name('concept.yaml')} --encoder {lsa} "
+            f"--noise-to-signal 0.5 --option rank=8 --option kept=16 --option flattening=0 --group-column {column} "
+            f"-o {tmp_path / f'{column}.vecveil'}"
         )
         assert done.code == 0, done.err
         said.append("without regard to groups" in done.err)
     assert said == [False, True]
     missing = run(
-        "fit",
-        notes,
-        "--concept",
-        notes.with_name("concept.yaml"),
-        "--encoder",
-        lsa,
-        "--epsilon",
-        9,
-        "--text-column",
-        "text",
-        "--group-column",
-        "patient",
-        "-o",
-        tmp_path / "p.vecveil",
+        f"fit {notes} --concept {notes.with_name('concept.yaml')} --encoder {lsa} --epsilon 9 --text-column text "
+        f"--group-column patient -o {tmp_path / 'p.vecveil'}"
     )
     assert missing.code != 0
     assert "patient" in missing.err

@@ -112,20 +112,6 @@ def test_keyed_releases_repeat_and_others_do_not(
     assert (again != first).any(axis=1).all()
 
 
-def test_older_keys_repeat_older_releases(table: Path, keys: Path, vectors_protector: Path) -> None:
-    keyed = ("--key-file", keys, "--id-column", "name")
-    old = released(table, vectors_protector, "old.parquet", *keyed)
-    assert run("key", "new", keys, "--id", "second").code == 0
-    new = released(table, vectors_protector, "new.parquet", *keyed)
-    assert (new != old).any(axis=1).all()
-    done = protect(table, vectors_protector, "again.parquet", *keyed, "--key-id", "first", "--json")
-    assert done.json["key_id"] == "first"
-    np.testing.assert_array_equal(column(table.with_name("again.parquet")), old)
-    refused = protect(table, vectors_protector, "no.parquet", *keyed, "--key-id", "third")
-    assert refused.code == 1
-    assert "`--key-id`. Use one of first, second" in refused.errors[0]
-
-
 def test_keys_come_from_the_environment_too(
     table: Path, keys: Path, vectors_protector: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,20 +148,6 @@ def test_a_cap_refuses_the_second_release_and_writes_nothing(
         assert CANARY not in part
 
 
-def test_repeated_keyed_releases_count_once_and_new_ones_do_not(
-    tmp_path: Path, table: Path, keys: Path, vectors_protector: Path
-) -> None:
-    counted = ("--ledger", tmp_path / "l.ledger", "--cap", 1, "--id-column", "name")
-    keyed = ("--key-file", keys)
-    for out in ("one.parquet", "two.parquet"):
-        assert protect(table, vectors_protector, out, *counted, *keyed).code == 0
-    assert run("key", "new", keys, "--id", "second").code == 0
-    for options in (keyed, ()):  # another key and fresh noise are further releases
-        assert protect(table, vectors_protector, "out.parquet", *counted, *options).code == 1
-    assert not (tmp_path / "out.parquet").exists()
-    assert run("ledger", "show", tmp_path / "l.ledger", "--json").json["most_releases"] == 1
-
-
 def test_rows_of_an_array_are_named_by_their_number(tmp_path: Path, keys: Path, vectors_protector: Path) -> None:
     X = np.random.default_rng(4).normal(size=(ROWS, N)).astype(np.float32)
     for name, array in (("x.npy", X), ("more.npy", np.r_[X, X]), ("moved.npy", X[1:])):
@@ -207,19 +179,6 @@ def test_columns_that_name_nothing_are_refused(
             assert "`--id-column`" in assert_one_clear_error(done, tmp_path, before)
     whole = write_table(tmp_path / "whole.parquet", list(range(ROWS)))
     assert protect(whole, vectors_protector, "w.parquet", "--id-column", "name", "--key-file", keys).code == 0
-
-
-def test_texts_repeat_by_their_content_and_id(tmp_path: Path, keys: Path, notes: Path, notes_protector: Path) -> None:
-    """The last bits of a vector, which vary from batch to batch, hardly ever change its noise."""
-    lines = notes.read_text(encoding="utf-8").splitlines(keepends=True)
-    (tmp_path / "a.csv").write_text("".join(lines[:40]), encoding="utf-8")
-    (tmp_path / "b.csv").write_text("".join([lines[0], *lines[39:9:-1]]), encoding="utf-8")
-    keyed = ("--key-file", keys, "--id-column", "id")
-    found = [released(tmp_path / f"{x}.csv", notes_protector, f"{x}.parquet", *keyed) for x in "ab"]
-    repeated = np.abs(found[1] - found[0][:8:-1]).max(axis=1) < 1e-4  # encoded in other batches
-    assert repeated.mean() > 0.7
-    fresh = released(tmp_path / "a.csv", notes_protector, "fresh.parquet")
-    assert (np.abs(fresh - found[0]).max(axis=1) > 1e-2).all()  # control
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
@@ -261,8 +220,3 @@ def test_options_that_do_not_go_together_are_misuse(
     assert done.code == 2
     assert done.out == ""
     assert set(table.parent.rglob("*")) == before
-
-
-@pytest.mark.parametrize("arguments", [(), ("new",), ("list",), ("drop", "x")])
-def test_misused_key_commands(arguments: tuple[str, ...]) -> None:
-    assert run("key", *arguments).code == 2

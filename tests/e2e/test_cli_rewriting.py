@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness.command_line import CANARY, run
-from vecveil.auditing.attacks import LinearAttack
 from vecveil.privacy.protector import TEXT_METHODS
 from vecveil.texts.encoders import LsaEncoder
 
@@ -110,47 +109,3 @@ def test_a_text_stage(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
     for wrong in (("--detector", "concept.yaml"), ("--rewrite", "delete", "--method", "redact")):
         assert run("fit", *COMMON, "--epsilon", "9", *wrong, "-o", tmp_path / "no").code == 2
-
-
-def test_audit(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(folder)
-    ladder = "vecveil.auditing.families.ladder_attacks"
-    monkeypatch.setattr(ladder, lambda *_, **__: (LinearAttack(),))
-    file = tmp_path / "p.vecveil"
-    assert run("fit", *COMMON, "--method", "redact", "-o", file).code == 0
-    audited = run(
-        "audit",
-        *COMMON,
-        "-p",
-        file,
-        "--json",
-        tmp_path / "a.json",
-        "--skip",
-        "candidates",
-        "--skip",
-        "alignment",
-        "--skip",
-        "averaging",
-        "--skip",
-        "held-out-terms",
-        "--skip",
-        "probe",
-        "--min-token-count",
-        5,
-    )
-    assert audited.code == 0, audited.err
-    record = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
-    assert record["method"] == "redact"
-    assert record["randomness"] == "none"
-
-
-def test_misuse_is_said_before_any_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    vectors = ("--positive", "clean.npy", "--negative", "clean.npy")
-    assert run("fit", *vectors, "--method", "redact", "-o", "x.vecveil").code == 2
-    wrong = run("fit", *COMMON, "--method", "redact", "--option", "rank=2", "-o", "x.vecveil")
-    assert wrong.code == 2
-    scaled = run("fit", *COMMON, "--method", "redact", "--epsilon", 3, "-o", "x.vecveil")
-    assert scaled.code == 1
-    assert "`--epsilon`" in scaled.errors[0]
-    assert not Path("x.vecveil").exists()

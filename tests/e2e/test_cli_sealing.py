@@ -51,16 +51,7 @@ def work(vectors_protector: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert run("key", "new", "search.keys").code == 0
-        done = run(
-            "seal clean.parquet -p p.vecveil",
-            *NAMED,
-            "--carry",
-            "year",
-            "--filter-field",
-            "tenant",
-            "-o",
-            "sealed.parquet",
-        )
+        done = run("seal clean.parquet -p p.vecveil --carry year --filter-field tenant -o sealed.parquet", *NAMED)
         assert done.code == 0, done.err
     return folder
 

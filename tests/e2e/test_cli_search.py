@@ -71,18 +71,9 @@ def sealed(notes: Path, lsa: Path, texts: list[str], tmp_path_factory: pytest.Te
 
 def test_hits_are_the_exact_neighbours_with_their_texts(sealed: Path, lsa: Path, texts: list[str]) -> None:
     done = run(
-        "search",
-        f"sqlite-vec:{sealed}/safe.db#notes",
+        f"search sqlite-vec:{sealed}/safe.db#notes -p {sealed / 'p.vecveil'} --encoder {lsa} --seal-key "
+        f"{sealed / 'search.keys'} --top 5 --json",
         QUERY,
-        "-p",
-        sealed / "p.vecveil",
-        "--encoder",
-        lsa,
-        "--seal-key",
-        sealed / "search.keys",
-        "--top",
-        5,
-        "--json",
     )
     assert done.code == 0, done.err
     encoder = load_encoder(lsa)
@@ -105,17 +96,8 @@ def test_a_stored_text_cannot_control_the_terminal(sealed: Path, lsa: Path) -> N
     collection.add(texts=[text], ids=["x\x1b"])
     try:
         done = run(
-            "search",
-            address,
+            f"search {address} -p {sealed / 'p.vecveil'} --encoder {lsa} --seal-key {sealed / 'search.keys'} --top 1",
             QUERY,
-            "-p",
-            sealed / "p.vecveil",
-            "--encoder",
-            lsa,
-            "--seal-key",
-            sealed / "search.keys",
-            "--top",
-            1,
         )
     finally:
         collection.delete(["x\x1b"])

@@ -7,10 +7,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import signal
-import subprocess
-import time
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +16,7 @@ import numpy as np
 import pytest
 
 import vecveil
-from harness.command_line import CANARY, SECRET, Outcome, command, environment, run, write_csv
+from harness.command_line import CANARY, SECRET, Outcome, run, write_csv
 from vecveil.stores import Batch, VectorStore, open_store
 from vecveil.stores.locations import in_this_process
 from vecveil.stores.store import PROTECTOR_FIELD
@@ -64,30 +60,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("stores")
 
 
-@pytest.fixture(scope="module")
-def source(folder: Path) -> str:
-    """A collection of clean vectors with texts, names and pages."""
+def filled(location: str) -> str:
+    """Write clean vectors with texts, names and pages; return the location."""
     vectors = np.random.default_rng(1).standard_normal((ROWS, N)).astype(np.float32)
     fields = [
         {TEXT: f"{CANARY} number {i} is what {SECRET} was given", "page": i, "mail": f"{CANARY}{i}@example.org"}
         for i in range(ROWS)
     ]
-    location = f"chroma:{folder}/clean#notes"
     fill(location, vectors, fields)
     return location
+
+
+@pytest.fixture(scope="module")
+def source(folder: Path) -> str:
+    """A collection of Chroma."""
+    return filled(f"chroma:{folder}/clean#notes")
 
 
 @pytest.fixture(scope="module")
 def table(folder: Path) -> str:
     """The rows of `source` in a table of sqlite-vec."""
-    vectors = np.random.default_rng(1).standard_normal((ROWS, N)).astype(np.float32)
-    fields = [
-        {TEXT: f"{CANARY} number {i} is what {SECRET} was given", "page": i, "mail": f"{CANARY}{i}@example.org"}
-        for i in range(ROWS)
-    ]
-    location = f"sqlite-vec:{folder}/clean.db#notes"
-    fill(location, vectors, fields)
-    return location
+    return filled(f"sqlite-vec:{folder}/clean.db#notes")
 
 
 @pytest.fixture(scope="module")
@@ -168,25 +161,9 @@ def test_a_sample_is_audited_with_texts_of_a_file(notes: Path, known: tuple[Any,
     families = ("probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms", "membership")
     skipped = [word for family in families for word in ("--skip", family)]
     done = run(
-        "scan",
-        alone,
-        "--concept",
-        notes.with_name("concept.yaml"),
+        f"scan {alone} --concept {notes.with_name('concept.yaml')} --texts {table} --id-column key --sample 300 "
+        f"--html {tmp_path / 'a.html'} --audit-json {tmp_path / 'a.json'} --json - --group-field group",
         *skipped,
-        "--texts",
-        table,
-        "--id-column",
-        "key",
-        "--sample",
-        300,
-        "--html",
-        tmp_path / "a.html",
-        "--audit-json",
-        tmp_path / "a.json",
-        "--json",
-        "-",
-        "--group-field",
-        "group",
     )
     assert done.code == 0, done.err
     assert "concept-leaks" in {one["code"] for one in done.json["findings"]}
@@ -337,31 +314,6 @@ def test_texts_are_kept_only_when_asked_for(table: str, tmp_path: Path, vectors_
     other = run("migrate", table, dest, "-p", vectors_protector)
     assert other.code == 1
     assert "`--keep-text`" in other.err
-
-
-def test_stopped_in_the_middle_and_gone_on_with(table: str, tmp_path: Path, vectors_protector: Path, key: Path) -> None:
-    """A process of its own gets Ctrl-C when its state counts a first batch; the same command ends it.
-
-    tests/faults/test_kill_migrate.py kills migrations into each kind of store.
-    """
-    dest, state = f"sqlite-vec:{tmp_path}/safe.db#notes", tmp_path / "safe.db.notes.migration.json"
-    given = ("migrate", table, dest, "-p", vectors_protector, "--key-file", key, "--batch", 1)
-    process = subprocess.Popen(command(*given), env=environment(), stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    while process.poll() is None and not (state.exists() and json.loads(state.read_text())["rows"] > 5):
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    counted = json.loads(state.read_text())["rows"]
-    assert 5 < counted < ROWS
-    assert "run the same command again to continue" in said
-    done = run(*given[:-1], 50, "--json")
-    assert done.code == 0, done.err
-    assert (done.json["resumed"], done.json["verification"]["ok"]) == (counted, True)
-    whole = f"sqlite-vec:{tmp_path}/whole.db#notes"
-    straight = run("migrate", table, whole, *given[3:-1], 50, "--json")
-    assert straight.json["checksum"] == done.json["checksum"]
-    assert rows_of(whole) == rows_of(dest)
 
 
 def test_to_postgresql_with_a_password_in_the_location(

@@ -14,7 +14,7 @@ import vecveil
 from harness.command_line import CANARY, ROWS, Outcome, leftovers, run
 from harness.documents import ROOT, blocks
 from harness.errors import raises
-from vecveil.cli.demo import demonstration
+from vecveil.cli.demo import command, demonstration
 
 FILES = ["audit.html", "audit.json", "protected.parquet", "protector.vecveil"]
 
@@ -103,6 +103,14 @@ def test_protected_vectors_are_not_the_clean_ones(demo: tuple[Path, Outcome], no
     assert np.median(cosines) > 0.2  # row i is text i
 
 
+def test_a_missing_package_is_named_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda name: None if name == "torch" else object())
+    done = run(f"demo --out {tmp_path / 'out'}")
+    assert done.code == 1
+    assert "pip install 'vecveil[demo]'" in done.err
+    assert leftovers(tmp_path) == []
+
+
 def test_too_few_texts_are_refused_before_the_work(notes: Path, lsa: Path, tmp_path: Path) -> None:
     few = tmp_path / "few.csv"
     few.write_text("\n".join(notes.read_text(encoding="utf-8").splitlines()[:81]), encoding="utf-8")
@@ -146,16 +154,8 @@ def test_stopping_the_demo_leaves_nothing(
 
     monkeypatch.setattr(demonstration, "audit", stop)
     done = run(
-        f"demo --input {notes} --concept",
-        notes.with_name("concept.yaml"),
-        "--target-utility",
-        0.8,
-        "--seed",
-        3,
-        "--out",
-        tmp_path / "result",
-        "--encoder",
-        lsa,
+        f"demo --input {notes} --concept {notes.with_name('concept.yaml')} --target-utility 0.8 --seed 3 --out "
+        f"{tmp_path / 'result'} --encoder {lsa}"
     )
     assert seen == [["protected.parquet"]]  # the run was stopped late
     assert done.code == 130

@@ -1,4 +1,4 @@
-"""The page of an experiment in a real browser: it loads nothing, fits a phone, its marks are the figures."""
+"""The page of an experiment in a real browser: it loads nothing, fits a phone, its colours differ."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from e2e.test_report_page import background, browser, pytestmark, requests, view
+from e2e.test_report_page import background, requests, view
+from harness.browser import browser, needs_chromium
 from harness.sample_experiment import EXPERIMENTS, sample_experiment
 from research.report import experiment_to_html
 
-__all__ = ["browser", "pytestmark"]  # the fixture and the rule for skipping are those of the audit page
+pytestmark = needs_chromium
+__all__ = ["browser"]  # the fixture
 
 
 @pytest.fixture(scope="module")
@@ -52,33 +54,6 @@ def test_the_page_is_not_wider_than_its_window_and_wide_tables_scroll(
             "const box = document.querySelector('#table-1').parentNode.querySelector('.scroll');"
             "box.focus(); return document.activeElement === box && box.scrollWidth > box.clientWidth"
         )
-
-
-@pytest.mark.parametrize("width", [360, 1200])
-def test_marks_and_lines_lie_where_the_figures_are(browser: Any, pages: dict[str, Path], width: int) -> None:
-    """What the browser draws is read off its own grid, whose lowest line is 0 and whose highest is 0.8."""
-    view(browser, pages["full"], width=width)
-    drawn = browser.execute_script(
-        """
-        const chart = document.getElementById('figure-1-title').parentNode;
-        const grid = [...chart.querySelectorAll('.grid')].map(e => e.getBoundingClientRect().top);
-        const [bottom, top] = [Math.max(...grid), Math.min(...grid)];
-        const value = y => 0.8 * (bottom - y) / (bottom - top);
-        const line = chart.querySelector('.line.series-0');
-        const at = line.getScreenCTM();
-        return {
-          marks: [...chart.querySelectorAll('circle.mark')].map(e => e.getBoundingClientRect())
-            .map(box => [(box.left + box.right) / 2, value((box.top + box.bottom) / 2)]),
-          line: [...line.points].map(p => p.matrixTransform(at)).map(p => [p.x, value(p.y)]),
-        };
-        """
-    )
-    for points in (drawn["marks"], drawn["line"]):
-        assert [y for _, y in points] == pytest.approx([0.2, 0.3, 0.4, 0.5, 0.6], abs=0.01)
-    xs = [x for x, _ in drawn["line"]]
-    assert [x for x, _ in drawn["marks"]] == pytest.approx(xs, abs=0.7)
-    shares = [(x - xs[0]) / (xs[-1] - xs[0]) for x in xs]
-    assert shares == pytest.approx([(e - 5) / 35 for e in (5, 10, 20, 30, 40)], abs=0.005)
 
 
 def test_every_series_has_a_colour_of_its_own_in_light_and_dark_and_print_is_light(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import queue
-import shutil
 import subprocess
 import sys
 import threading
@@ -17,28 +16,13 @@ from urllib.parse import urlsplit
 import pytest
 
 import vecveil
+from harness.browser import browser, needs_chromium
 from vecveil.cli.demo.corpus import CONCEPT_FILE, load_notes
 from vecveil.errors import InvalidInputError
 from vecveil.texts.encoders import LsaEncoder
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-CHROMEDRIVER = shutil.which("chromedriver")
-
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or CHROMEDRIVER is None, reason="chromium and chromedriver are not on the PATH"
-)
-
-ARGUMENTS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+pytestmark = needs_chromium
+__all__ = ["browser"]  # the fixture
 SECONDS = 120
 HOSTILE = "<img src=x onerror=alert(1)> with gout & <b>asthma</b>"
 
@@ -86,22 +70,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         process.wait(30)
         reader.join(10)
         process.stderr.close()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    for argument in (*ARGUMENTS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(argument)
-    options.binary_location = str(CHROMIUM)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
-    try:
-        yield driver
-    finally:
-        driver.quit()
 
 
 def wait(browser: Any, reached: Callable[[], Any]) -> Any:

@@ -69,8 +69,7 @@ def collection_folder(notes: list[str], tmp_path_factory: pytest.TempPathFactory
 def redactor(notes: list[str]) -> vecveil.Protector:
     """Return a method that rewrites texts and leaves vectors as they are."""
     concept = vecveil.Concept.from_file(CONCEPT_FILE)
-    # "auto" goes by how fast a precision is just now; tests compare with an encoder that they load themselves.
-    encoder = vecveil.load_encoder("minilm", precision="fp32")
+    encoder = vecveil.load_encoder("minilm")
     return vecveil.fit(notes[:80], concept, encoder, method="redact", seed=0)
 
 

@@ -492,7 +492,7 @@ def test_a_client_that_goes_away_takes_its_work_with_it(laplace: vecveil.Protect
         blocker.start()
         assert encoder.waiting.wait(60)
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(target, json={"model": "m", "input": "given up"}, timeout=0.5)
+            httpx.post(target, json={"model": "m", "input": "given up"}, timeout=httpx.Timeout(60, read=0.5))
         deadline = time.monotonic() + 60
         while 'errors_total{code="client_gone"} 1.0' not in httpx.get(f"{url}/metrics", timeout=60).text:
             assert time.monotonic() < deadline

@@ -187,6 +187,9 @@ def test_no_text_key_or_vector_in_logs_errors_and_metrics(setting: Setting) -> N
         (["-p", "x", "--key-file", "a", "--key-env", "B"], "not both", 2),
         (["-p", "x", "--api-keys", "env:NOT_SET_ANYWHERE"], "[...], which is not set", 1),
         (["-p", "x", "--host", "256.1.1.1"], "cannot listen on", 1),
+        (["-p", "x", "--workers", "0"], "x>=1", 2),
+        (["-p", "x", "--workers", "1000"], "128", 1),
+        (["-p", "x", "--workers", "2", "--page"], "one worker", 2),
     ],
 )
 def test_misuse_is_one_sentence(

@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 import pytest
 
-from harness.command_line import command, environment, run, spawn
+from harness.command_line import command, environment, spawn
 from harness.errors import raises
 from harness.server_process import ServerProcess, upstream_process
 from harness.serving import FakeEncoder, clean_vectors, fake_protector
@@ -256,23 +256,6 @@ def test_ctrl_c_ends_all_and_a_protector_that_cannot_be_read_is_refused_once(tmp
     assert "Traceback" not in done.stderr
     assert done.stderr.count("no protector") + done.stderr.count("drug.vecveil") >= 1
     assert "listening" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--workers", "0"], "x>=1"),
-        (["--workers", "1000"], "128"),
-        (["--workers", "2", "--page"], "one worker"),
-        (["--workers", "2", "--page-texts", "x.csv"], "one worker"),
-    ],
-)
-def test_misuse_is_one_sentence(words: list[str], said: str, tmp_path: Path) -> None:
-    (tmp_path / "x.csv").touch()
-    done = run("serve", "-p", "x", *(w.replace("x.csv", str(tmp_path / "x.csv")) for w in words))
-    assert done.code in (1, 2)
-    assert said in done.err
-    assert "Traceback" not in done.err
 
 
 def test_an_address_is_ours_before_an_encoder_is_loaded_and_free_again_at_once() -> None:

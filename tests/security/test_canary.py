@@ -134,17 +134,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     one.tell("keyed", "protect", vectors, "-p", protector, *keyed, *ledger, "--carry", "id", "-o", out / "kept.parquet")
     one.tell("folder", "protect", vectors, "-p", protector, *keyed, "--carry", "id", "-o", f"{out / 'folder'}/")
     one.tell(
-        "bad column",
-        "protect",
-        vectors,
-        "-p",
-        protector,
-        *keyed,
-        "--carry",
-        CANARY[:3],
-        "-o",
-        out / "x.parquet",
-        code=1,
+        "bad column", f"protect {vectors} -p {protector} --carry {CANARY[:3]} -o {out / 'x.parquet'}", *keyed, code=1
     )
     one.tell("ledger", "ledger", "show", out / "l.ledger")
     one.tell("export", "ledger", "export", out / "l.ledger", "-o", out / "rows.jsonl")
@@ -153,20 +143,10 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
         patch.setattr(attacks, lambda tier, device: (LinearAttack(),))
         one.tell(
             "audit",
-            "audit",
-            notes,
-            "-p",
-            protector,
+            f"audit {notes} -p {protector} --json {out / 'audit.json'} --html {out / 'audit.html'} --csv "
+            f"{out / 'audit.csv'} --md {out / 'audit.md'}",
             *concept,
             *encoder,
-            "--json",
-            out / "audit.json",
-            "--html",
-            out / "audit.html",
-            "--csv",
-            out / "audit.csv",
-            "--md",
-            out / "audit.md",
         )
     name = ("--seal-key", key, "--seal-name", "notes")
     sealing = (notes, "-p", protector, "--encoder", lsa, *name)

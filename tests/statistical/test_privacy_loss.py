@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,29 +60,17 @@ def smallest_p(losses: np.ndarray, expected: PrivacyLoss, rng: np.random.Generat
     return float(min(values))
 
 
-@pytest.mark.parametrize("n", DIMENSIONS)
-def test_laplace_loss_against_draws(n: int) -> None:
-    epsilon, rho = float(n), 1.0 / math.sqrt(n)
-    rng = np.random.default_rng(n)
-    losses = laplace_losses(rng, n, epsilon, rho)
-    assert smallest_p(losses, LaplacePrivacyLoss(n, epsilon, rho), rng) > LEVEL
-    for wrong in (
-        LaplacePrivacyLoss(n + 1 if n < 8 else n * 5 // 4, epsilon, rho),
-        LaplacePrivacyLoss(n, 1.1 * epsilon, rho),
-    ):
-        assert smallest_p(losses, wrong, rng) < LEVEL
+KINDS = [(laplace_losses, LaplacePrivacyLoss), (purkayastha_losses, PurkayasthaPrivacyLoss)]
 
 
+@pytest.mark.parametrize(("draw", "kind"), KINDS, ids=["laplace", "purkayastha"])
 @pytest.mark.parametrize("n", DIMENSIONS)
-def test_purkayastha_loss_against_draws(n: int) -> None:
-    epsilon, psi = float(n), 1.0 / math.sqrt(n)
+def test_a_loss_against_draws(draw: Callable[..., np.ndarray], kind: Callable[..., Any], n: int) -> None:
+    epsilon, distance = float(n), 1.0 / math.sqrt(n)
     rng = np.random.default_rng(n)
-    losses = purkayastha_losses(rng, n, epsilon, psi)
-    assert smallest_p(losses, PurkayasthaPrivacyLoss(n, epsilon, psi), rng) > LEVEL
-    for wrong in (
-        PurkayasthaPrivacyLoss(n + 1 if n < 8 else n * 5 // 4, epsilon, psi),
-        PurkayasthaPrivacyLoss(n, 1.1 * epsilon, psi),
-    ):
+    losses = draw(rng, n, epsilon, distance)
+    assert smallest_p(losses, kind(n, epsilon, distance), rng) > LEVEL
+    for wrong in (kind(n + 1 if n < 8 else n * 5 // 4, epsilon, distance), kind(n, 1.1 * epsilon, distance)):
         assert smallest_p(losses, wrong, rng) < LEVEL
 
 
@@ -92,13 +81,12 @@ def test_gaussian_loss_against_draws() -> None:
     assert smallest_p(losses, GaussianPrivacyLoss(1.0, 0.88), rng) < LEVEL
 
 
-@pytest.mark.parametrize("draw", [laplace_losses, purkayastha_losses])
+@pytest.mark.parametrize(("draw", "kind"), KINDS, ids=["laplace", "purkayastha"])
 def test_three_releases_stay_within_the_composed_bound(
-    draw: Callable[[np.random.Generator, int, float, float], np.ndarray],
+    draw: Callable[..., np.ndarray], kind: Callable[..., Any]
 ) -> None:
     """One-sided: more hits than the bound allows would refute it. Control: two releases' bound is refuted."""
     n, epsilon, distance = 8, 8.0, 0.3
-    kind = LaplacePrivacyLoss if draw is laplace_losses else PurkayasthaPrivacyLoss
     rng = np.random.default_rng(3)
     losses = sum(draw(rng, n, epsilon, distance) for _ in range(3))
     uniform = rng.random(ROWS)

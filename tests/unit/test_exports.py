@@ -98,6 +98,7 @@ def test_import_loads_numpy_and_scipy_at_most() -> None:
     assert {m for m in third_party if m not in sys.stdlib_module_names} == {"vecveil"}
 
 
+@pytest.mark.slow
 def test_the_protect_path_loads_nothing_heavy(tmp_path: Path) -> None:
     one = vecveil.fit_pairs(*token_data(60, 8).arguments(), epsilon=20.0, rank=1, kept=4, flattening=0.0, pairs=True)
     one.save(tmp_path / "one.vecveil")
@@ -112,6 +113,7 @@ def test_the_protect_path_loads_nothing_heavy(tmp_path: Path) -> None:
     assert loaded_by(code + "import click, tqdm\n") & HEAVY == {"click", "tqdm"}  # control
 
 
+@pytest.mark.slow
 def test_vectors_are_fitted_without_any_extra() -> None:
     blocked = {*HEAVY, "httpx", "fsspec", "jinja2"}
     code = f"""

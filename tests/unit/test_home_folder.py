@@ -60,6 +60,7 @@ def keys(home: Path) -> None:
     assert placed_source("~/a.keys") == saved_source("test", "key", "~/a.keys") == str(home / "a.keys")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["sqlite-vec:~/rows.db#notes", "lancedb:~/lance#notes", "faiss:~/rows.faiss"])
 def test_a_store_is_in_the_home_folder(home: Path, place: str) -> None:
     pytest.importorskip({"sqlite-vec": "sqlite_vec"}.get(place.partition(":")[0], place.partition(":")[0]))
@@ -158,6 +159,7 @@ def commands(home: Path) -> None:
     assert vecveil.SealedIndex(home / "notes", home / "c.keys").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "take", [index, keys, ledger, blobs, protector, concept, tables, encoder, receipt, settings, commands]
 )

@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -105,21 +104,22 @@ def test_a_lock_is_closed_to_others_and_waits_for_a_limited_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vecveil.io.LOCK_SECONDS", 0.1)
-    folder, held = os.open(tmp_path, os.O_RDONLY), threading.Event()
+    folder, held, leave = os.open(tmp_path, os.O_RDONLY), threading.Event(), threading.Event()
     fcntl.flock(folder, fcntl.LOCK_EX)  # as whoever may read the folder can
 
     def other() -> None:
         with locked(tmp_path / "search.keys"):
             held.set()
-            time.sleep(1)
+            leave.wait(60)
 
     thread = threading.Thread(target=other)
     thread.start()
-    assert held.wait(5)
+    assert held.wait(60)
     (lock,) = tmp_path.iterdir()
     assert stat.S_IMODE(lock.stat().st_mode) == 0o600
     with pytest.raises(LockedError), locked(tmp_path / "search.keys"):
         pass
+    leave.set()
     thread.join()
     with locked(tmp_path / "search.keys"):
         pass

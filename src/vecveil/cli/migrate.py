@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vecveil.cli import options as shared
-from vecveil.cli.fit import not_ready
 from vecveil.cli.output import data_json, doing, note, warn
 from vecveil.cli.releases import Release
 from vecveil.cli.sealed import index_encoder, opened, refuse_other_options
@@ -207,6 +206,8 @@ def _index_plan(checked: SourceCheck) -> None:
 
 def _ask(protector: Protector, file: str) -> None:
     """Ask before using a protector that its fit called not ready."""
+    from vecveil.cli.fit import not_ready  # with what a fit needs
+
     why = not_ready(protector.report)
     if why is None:
         return

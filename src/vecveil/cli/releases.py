@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +15,12 @@ from vecveil.cli import options as shared
 from vecveil.cli.output import block, data, data_json, note, number, writing
 from vecveil.index import KeyStore, Sealer
 from vecveil.keys import NoiseKey, NoiseKeys
-from vecveil.privacy.accounting.ledger import Ledger, LedgerSummary
 from vecveil.texts.tables.writing import check_new_file
+
+if TYPE_CHECKING:
+    from vecveil.privacy.accounting.ledger import Ledger, LedgerSummary
+
+# The ledger is imported where it is used: `vecveil key` and a search need no privacy accounting.
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,8 @@ class Release:
     def ledger(self) -> AbstractContextManager[Ledger | None]:
         if self.ledger_file is None:
             return nullcontext()
+        from vecveil.privacy.accounting.ledger import Ledger
+
         return Ledger(self.ledger_file, cap=self.cap, raise_cap=self.raise_cap)
 
     def files(self) -> list[tuple[Path, str]]:
@@ -209,6 +215,8 @@ def ledger() -> None:
 @shared.json_option
 def show(ledger: Path, as_json: bool) -> None:
     """Check LEDGER and print its totals."""
+    from vecveil.privacy.accounting.ledger import Ledger
+
     with Ledger(ledger, create=False) as opened:
         summary = opened.summary()
     if as_json:
@@ -224,6 +232,8 @@ def show(ledger: Path, as_json: bool) -> None:
 @shared.json_option
 def export(ledger: Path, output: Path, force: bool, as_json: bool) -> None:
     """Check LEDGER and write one line per release, with hashed ids."""
+    from vecveil.privacy.accounting.ledger import Ledger
+
     check_new_file(output, overwrite=force, inputs=(ledger,))
     with Ledger(ledger, create=False) as opened:
         with writing(output):
@@ -244,6 +254,8 @@ def repair(ledger: Path, output: Path, as_json: bool) -> None:
 
     Releases in lost rows no longer count against the cap. LEDGER stays as it is.
     """
+    from vecveil.privacy.accounting.ledger import Ledger
+
     result = Ledger.repair(ledger, output)
     if as_json:
         data_json({"output": output.name, **asdict(result)})

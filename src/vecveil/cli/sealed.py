@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,12 +18,7 @@ from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, doing, note, warn
 from vecveil.cli.releases import Release
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, SealingError, StoreError
-from vecveil.gateway.bulk.job import Unsealing
-from vecveil.gateway.bulk.places import Folder, list_files, open_input
 from vecveil.io import make_folders
-from vecveil.privacy.protector import load
-from vecveil.privacy.protector.policy import ReleasePolicy
-from vecveil.stores.collection import ProtectedCollection
 from vecveil.stores.locations import index_place, public_name, short_name
 from vecveil.texts.encoders import load_encoder
 from vecveil.texts.encoders.text_encoder import TextEncoder
@@ -28,8 +27,9 @@ from vecveil.texts.tables.writing import check_output
 
 if TYPE_CHECKING:
     from vecveil.index import Ranking, SealedIndex
+    from vecveil.stores.collection import ProtectedCollection
 
-# The sealed index is imported where it is used: --help is shown without pyarrow.
+# Imported where used: --help is shown without pyarrow, and the search of a sealed index needs no protector.
 _LISTED = {"=": "in", "!=": "nin"}
 _ORDERS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 
@@ -43,6 +43,26 @@ def refuse_other_options(*allowed: str) -> None:
             raise click.UsageError(f"{option.opts[-1]} does not apply to a sealed index (sealed:).")
 
 
+class _WithoutPandas(MetaPathFinder):
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname)
+
+
+def arrow_without_pandas() -> None:
+    """Keep pyarrow from importing pandas where it is installed: these commands need none, and it takes .3 seconds."""
+    if "pandas" in sys.modules:
+        return
+    finder = _WithoutPandas()
+    sys.meta_path.insert(0, finder)
+    # pyarrow tries once, and again only for a caller that asks for pandas. Without pyarrow the index raises.
+    with contextlib.suppress(ImportError):
+        import pyarrow as pa
+
+        pa.array([])
+    sys.meta_path.remove(finder)
+
+
 def opened(
     location: str, seal_key: str | None, encoder: TextEncoder | None = None, *, new: bool = False
 ) -> SealedIndex:
@@ -52,6 +72,7 @@ def opened(
     place = index_place(location)
     if place is None:
         raise click.UsageError(f"{short_name(location)} is not a sealed index: name sealed:FOLDER or sealed:URL.")
+    arrow_without_pandas()
     from vecveil.index import SealedIndex
 
     index = SealedIndex(place, seal_key, encoder=encoder, create=False, name=public_name(location))
@@ -146,6 +167,9 @@ def search_command(database: str, query: str, protector_file: Path | None, as_js
         raise click.UsageError("Missing option '-p' / '--protector'. A sealed index needs none: name it sealed:FOLDER.")
     if options["hybrid"]:
         raise click.UsageError("--hybrid needs a sealed index (sealed:).")
+    from vecveil.privacy.protector import load
+    from vecveil.stores.collection import ProtectedCollection
+
     values: dict[str, list[Any]] = {}
     for field, operator, value in options["where"]:
         if operator != "=":
@@ -268,6 +292,8 @@ def unseal_command(
     The output has the columns id, text, metadata (JSON) and embedding. Several files, or a folder, become files of
     the same names in a folder; existing files are kept, so that the same command continues.
     """
+    from vecveil.gateway.bulk.job import Unsealing
+
     unsealing = Unsealing(seal_key, *(options.pop(name) for name in ("seal_name", "id_column", "on_invalid")))
     if os.path.realpath(out) == os.path.realpath(shared.SEAL_KEY.file(seal_key)):
         raise DataFileError(f"{out.name} is the key file. Choose another output.", param="output")
@@ -291,6 +317,8 @@ def unseal_command(
 
 
 def _targets(inputs: tuple[str, ...], out: Path, format: str | None) -> list[tuple[str | InputFile, Path]]:
+    from vecveil.gateway.bulk.places import Folder, list_files, open_input
+
     if out.suffix and not out.is_dir():
         if len(inputs) > 1 or os.path.isdir(inputs[0]):
             raise click.UsageError("Several files are opened into a folder: give --out a name without a suffix.")
@@ -360,6 +388,9 @@ def reprotect_command(
     """
     if index_place(database) is not None:
         raise click.UsageError("A sealed index has no protected vectors to redraw; `vecveil reseal` renews its key.")
+    from vecveil.privacy.protector import load
+    from vecveil.privacy.protector.policy import ReleasePolicy
+
     release = Release.of(options, noise=True)
     protector = load(protector_file)
     with release.ledger() as ledger:
@@ -370,6 +401,8 @@ def reprotect_command(
 def _renew(
     database: str, seal_key: str, seal_name: str | None, work: Callable[[ProtectedCollection], int], as_json: bool
 ) -> None:
+    from vecveil.stores.collection import ProtectedCollection
+
     collection = ProtectedCollection(database, None, seal_key, name=seal_name)
     with collection.database:
         rows = work(collection)

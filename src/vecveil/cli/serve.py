@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from vecveil.cli import options as shared
+from vecveil.cli.sealed import arrow_without_pandas
 from vecveil.errors import DataFileError
 from vecveil.gateway.server import ServedPolicySettings, ServeSettings, UpstreamSettings
 from vecveil.gateway.server.settings import read_config
@@ -128,6 +129,8 @@ def command(config: Path | None, page: bool, page_texts: Path | None, as_json: b
                 else "The page needs a protector: give -p FILE."
             )
         page = False
+    if settings.indexes:
+        arrow_without_pandas()
     if not page:
         if page_texts is not None:
             raise click.UsageError("--page-texts needs the page: leave out --no-page.")

@@ -25,7 +25,6 @@ from vecveil.texts.tables.columns import filter_value
 with optional_import("A sealed index", "pyarrow", "index"):
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.dataset as ds
 
 Mask = npt.NDArray[np.bool_]
 Where = Mapping[str, Any] | Any
@@ -291,9 +290,11 @@ def compared_fields(where: Where) -> set[str]:
             elif any(operator != "exists" for operator, _ in _conditions(condition)):
                 names.add(name)
         return names
+    from pyarrow.dataset import dataset  # imports pandas where it is installed
+
     while True:  # an expression does not list its fields: evaluating it names one that the table lacks
         try:
-            ds.dataset(pa.table({name: pa.nulls(0) for name in names})).to_table(filter=where)
+            dataset(pa.table({name: pa.nulls(0) for name in names})).to_table(filter=where)
         except pa.ArrowException as error:
             if (unknown := _ABSENT.search(str(error))) is not None and unknown[1] not in names:
                 names.add(unknown[1])
@@ -303,8 +304,10 @@ def compared_fields(where: Where) -> set[str]:
 
 def _evaluated(table: Any, rows: int, where: Any, absent: Any) -> Mask:
     """Return which rows match. Fields that no row has are nulls of the type ``absent``."""
+    from pyarrow.dataset import dataset
+
     try:
-        column = ds.dataset(table).to_table(columns={"matches": where})["matches"]
+        column = dataset(table).to_table(columns={"matches": where})["matches"]
         return np.asarray(column.fill_null(False).to_numpy(), np.bool_)
     except pa.ArrowInvalid as error:
         unknown = _ABSENT.search(str(error))

@@ -24,7 +24,7 @@ from vecveil.auditing.records.audit_record import AuditRecord
 from vecveil.auditing.report import render_audit
 from vecveil.errors import DataFileError, InvalidInputError
 
-pytestmark = pytest.mark.usefixtures("quick_audits")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_audits")]
 DRUGS = ["aspirin", "codeine", "heparin", "insulin", "lithium", "metformin"]
 TOPICS = ["knee", "heart", "sleep", "skin", "travel", "music", "garden", "school"]
 N_DIM = 24

@@ -30,25 +30,6 @@ def token_inference(**figures: float | None) -> dict[str, Any]:
     return attack("mlp", "token-inference", figure("R-precision", 0.229, 0.727, 0.122)) | figures
 
 
-def test_the_items_and_their_titles() -> None:
-    assert [(item["framework"], item["item"], item["title"]) for item in controls()] == [
-        ("OWASP Top 10 for LLM Applications 2026", "LLM09:2026", "Vector and Embedding Weaknesses"),
-        ("MITRE ATLAS", "AML.T0024", "Exfiltration via AI Inference API"),
-        ("MITRE ATLAS", "AML.T0024.000", "Infer Training Data Membership"),
-        ("MITRE ATLAS", "AML.T0024.001", "Invert AI Model"),
-        ("OWASP AISVS 1.0", "C3.2", "Model Validation & Testing"),
-        ("OWASP AISVS 1.0", "C8.2", "Embedding Sanitization & Validation"),
-        ("OWASP AISVS 1.0", "C11.2", "Membership-Inference and Model-Inversion Mitigation"),
-        ("NIST AI 600-1", "2.4", "Data Privacy"),
-        ("NIST AI 600-1", "2.9", "Information Security"),
-        ("ISO/IEC 27001:2022", "A.8.11", "Data masking"),
-        ("ISO/IEC 27001:2022", "A.8.12", "Data leakage prevention"),
-        ("GDPR", "Art. 25", "Data protection by design and by default"),
-        ("GDPR", "Art. 32", "Security of processing"),
-        ("GDPR", "Art. 33", "Notification of a personal data breach to the supervisory authority"),
-    ]
-
-
 def test_a_finding_is_made_from_the_figures() -> None:
     assert found([token_inference()])["C8.2"] == {
         "framework": "OWASP AISVS 1.0",
@@ -85,23 +66,6 @@ def test_a_figure_that_was_not_measured_is_not_tested() -> None:
     assert found([token_inference(**gone)]) == found([])
 
 
-def test_the_strongest_attack_of_a_family_speaks_for_it() -> None:
-    attacks = [*every_family(), attack("membership", "membership", figure("AUC", 0.99, 1.0, 0.5))]
-    entry = found(attacks)["LLM09:2026"]
-    assert entry["attacks"] == [
-        "mlp-adaptive",
-        "logistic-probe",
-        "substitution-mahalanobis",
-        "averaging-16",
-        "alignment-procrustes",
-        "geia-small",
-        "unlisted-kernel",
-        "membership",
-    ]
-    assert "Not tested" not in entry["finding"]
-    assert "linear" not in entry["finding"]
-
-
 def test_the_strongest_is_farthest_from_chance_except_in_token_inference() -> None:
     likely = attack("likely", "probe", figure("AUC", 0.24, 0.5, 0.23))
     rare = attack("rare", "probe", figure("AUC", 0.10, 0.5, 0.01))
@@ -114,21 +78,6 @@ def test_the_strongest_is_farthest_from_chance_except_in_token_inference() -> No
     assert strongest(read([lost]))["probe"].name == "lost"
     bare = attack("bare", "probe", figure("AUC", 0.5, 0.9, 0.1) | {"chance": None})
     assert strongest(read([rare, bare]))["probe"].name == "bare"
-
-
-@pytest.mark.parametrize(
-    ("figures", "words"),
-    [
-        ({"value": 0.125, "low": 0.11, "high": 0.14}, "at chance within its interval, below clean"),
-        ({"value": 0.08, "low": 0.07, "high": 0.09}, "below chance, below clean"),
-        ({"value": 0.71, "low": 0.69, "high": 0.73}, "above chance, not clearly below clean"),
-        ({"value": 0.8, "low": 0.78, "high": 0.82}, "above chance, above clean"),
-        ({"chance": None}, "chance not stated, clean 72.7 %): not comparable with chance, below clean"),
-        ({"low": None, "high": None}, "(no interval, chance 12.2 %, clean 72.7 %): not comparable with chance."),
-    ],
-)
-def test_nothing_is_overstated(figures: dict[str, float | None], words: str) -> None:
-    assert words in found([token_inference(**figures)])["C8.2"]["finding"]
 
 
 def test_a_store_without_a_clean_side() -> None:

@@ -23,6 +23,8 @@ from vecveil.auditing.records import FrontierRecord
 from vecveil.auditing.records.frontier_record import best_of
 from vecveil.texts.encoders import TextEncoder
 
+pytestmark = pytest.mark.slow
+
 DRUGS = ["aspirin", "codeine", "heparin", "insulin", "lithium", "metformin", "naproxen", "warfarin"]
 TOPICS = ["knee", "heart", "sleep", "skin", "travel", "music", "garden", "school"]
 CONCEPT = vecveil.Concept.from_terms("drug", DRUGS)

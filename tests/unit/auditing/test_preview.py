@@ -121,6 +121,7 @@ def test_control_where_the_words_are_permuted_the_attacker_is_at_chance(protecto
         assert level.leakage.value <= at_most_by_luck(level.leakage.n)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_result(protector: vecveil.Protector) -> None:
     def record(seed: int) -> dict[str, Any]:
         one = Preview(protector, background(120), WORDS, encode=of_words, factors=(2,), memory=memory, seed=seed)

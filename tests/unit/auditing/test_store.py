@@ -45,6 +45,7 @@ def test_clean_vectors_give_the_words_away(bare: vecveil.AuditResult) -> None:
     assert not [term for term in DRUGS if term in page + str(bare) + repr(bare)]
 
 
+@pytest.mark.slow
 def test_with_the_encoder_the_clean_side_stands_beside() -> None:
     store = X + 0.3 * np.random.default_rng(0).standard_normal(X.shape).astype(np.float32)
     found = vecveil.audit_store(store, TEXTS, CONCEPT, encoder=TopicEncoder(), **OPTIONS)
@@ -69,12 +70,14 @@ def test_a_store_moved_by_a_fixed_norm_gives_its_texts_away() -> None:
     assert "decoys-norm" in render_audit(result.to_record())
 
 
+@pytest.mark.slow
 def test_vectors_that_nobody_protected_are_named() -> None:
     found = vecveil.audit_store(X, TEXTS, CONCEPT, encoder=TopicEncoder(), **OPTIONS)
     assert [each["code"] for each in found.record["lint"]] == ["vectors-not-protected"]
     render_audit(found.to_record())
 
 
+@pytest.mark.slow
 def test_a_store_of_another_dimension_than_the_encoder() -> None:
     store = X @ np.random.default_rng(1).standard_normal((X.shape[1], 9)).astype(np.float32)
     found = vecveil.audit_store(store, TEXTS, CONCEPT, encoder=TopicEncoder(), **OPTIONS)
@@ -125,6 +128,7 @@ def test_a_single_word_is_said_to_prove_nothing() -> None:
     render_audit(found.to_record())
 
 
+@pytest.mark.slow
 def test_what_stands_beside_the_vectors_is_attacked_too() -> None:
     """A column that tells a word, as the length of a blob might, is found although the vectors are noise."""
     rng = np.random.default_rng(0)

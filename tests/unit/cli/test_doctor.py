@@ -93,6 +93,7 @@ def test_what_another_platform_needs_is_left_out() -> None:
     assert [p["name"] for p in examined(SMALL)["serve"]["packages"]] == ["uvloop"]
 
 
+@pytest.mark.slow
 def test_doctor_prints_the_extras_of_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "requirements", lambda: [*SMALL, "no-such-thing>=3; extra == 'odd'"])
     found = run("doctor", "--json")
@@ -190,6 +191,7 @@ def test_experiments_need_a_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "need a checkout of the repository" in run("doctor").out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="the platform has no mode bits")
 def test_a_key_file_that_others_can_read_is_named_by_its_option(tmp_path: Path) -> None:
     noise, seal = tmp_path / "noise.keys", tmp_path / "seal.keys"
@@ -236,3 +238,13 @@ def test_a_single_zero_in_a_release_is_no_failure(monkeypatch: pytest.MonkeyPatc
     for zeros, state in (((0, 0), "works"), ((0, slice(None)), "fails: ValueError")):
         monkeypatch.setattr(doctor.Laplace, "protect", lambda self, X, zeros=zeros: with_zeros(self, X, zeros))
         assert doctor.examine()["checks"]["protection"] == state
+
+
+@pytest.mark.parametrize(("flag", "expected"), [("avx512_bf16", False), ("amx_bf16", True), ("bf16", True)])
+def test_bf16_without_matrix_units_is_slower_than_fp32(
+    monkeypatch: pytest.MonkeyPatch, flag: str, expected: bool
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {flag: True}, raising=False)
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"flags : fma {flag}\n")
+    assert doctor.cpu_has_bf16() is expected

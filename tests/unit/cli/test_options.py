@@ -43,6 +43,8 @@ def test_help_shows_few_options_and_help_all_every_one(name: str, command: click
     shown = run(*name.split(), "--help").out
     first = [line for line in shown.splitlines() if re.match(r"  (-\w, )?--[a-z]", line)]
     assert len(first) <= MOST
+    assert f"vecveil {name}" in shown.split("Example", 1)[1]
+    assert "--json" in shown or name == "experiment spec"
     if not isinstance(command, Sections):
         return
     listed = [option for options in command.sections.values() for option in options]
@@ -88,6 +90,7 @@ ONLY_IN_PYTHON = {
 }
 
 
+@pytest.mark.slow
 def test_errors_name_options_that_the_command_has() -> None:
     found = set(raised())
     assert len(found) > 20  # the walk sees them
@@ -205,6 +208,7 @@ def test_the_parameter_is_called_by_its_option(
     assert said(arguments, owner, param, text, values) == sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -85,24 +85,29 @@ def test_debugging_shows_what_a_database_said(monkeypatch: pytest.MonkeyPatch) -
     assert "hunter2" not in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("silent", "line"), [(0.0, r"vecveil: fit: Encoding [1-4] of 5 texts\n"), (2.0, r"vecveil: fit: Reading n.csv\n")]
+    ("first", "line"),
+    [("Encoding", r"vecveil: fit: Encoding [1-4] of 5 texts\n"), ("Reading", "vecveil: fit: Reading n.csv\n")],
 )
-def test_a_long_command_says_what_it_does_where_no_bar_can_move(silent: float, line: str) -> None:
+def test_a_long_command_says_what_it_does_where_no_bar_can_move(first: str, line: str) -> None:
     code = (
-        "import time\n"
-        "from vecveil.cli.commands import _progress_in_lines\n"
+        "import threading\n"
+        "from vecveil.cli import commands\n"
         "from vecveil.runtime import progress, stage\n"
-        "with _progress_in_lines(['fit']):\n"
+        "said, write = threading.Event(), commands._write\n"
+        "commands._write = lambda text: (write(text), said.set())\n"
+        "with commands._progress_in_lines(['fit']):\n"
         "    stage('Reading n.csv')\n"
-        f"    time.sleep({silent})\n"
-        "    for _ in progress(range(5), 'Encoding', total=5, unit=' texts'):\n"
-        "        time.sleep(0.5)\n"
+        f"    {first == 'Encoding'} or said.wait(60)\n"
+        "    for i in progress(range(5), 'Encoding', total=5, unit=' texts'):\n"
+        "        i < 2 or said.wait(60)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert re.fullmatch(line, done.stderr)
 
 
+@pytest.mark.slow
 def test_help_shows_no_progress() -> None:
     code = (
         "import time\n"

@@ -137,14 +137,6 @@ def test_per_cent_stands_in_the_cell_where_the_head_lacks_it_and_nothing_is_minu
     assert ">0.0\u00a0%<small>[−50.0, 50.0]</small><small>published −10.0\u00a0%</small>" in page
 
 
-def test_disagreement_comes_first_and_brings_its_command() -> None:
-    text = Reader(experiment_to_html(sample_experiment())).text
-    first, second = text.index("SPARSE leaks less"), text.index("SPARSE is slower")
-    assert text.index("Disagrees with the claim") < first < second
-    assert "vecveil experiment run tradeoff --data DIR" in text[first:second]
-    assert "MiniLM in place of GTR-base." in text[first:second]
-
-
 def test_what_is_coarse_or_failed_is_said_above_all() -> None:
     record = sample_experiment()
     text = Reader(experiment_to_html(record)).text

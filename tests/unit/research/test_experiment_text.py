@@ -25,19 +25,6 @@ def test_markdown_tables_are_rectangular_and_headings_rise_by_one(variant: str) 
             assert re.fullmatch(r"\|( -{3}:? \|)+", lines[1])
 
 
-def test_markdown_says_what_disagrees_first_and_sets_the_paper_beside() -> None:
-    text = experiment_to_markdown(sample_experiment())
-    first = text.index("**Disagrees with the claim.** SPARSE leaks less at equal `epsilon`.")
-    assert text.index("(`--quick`)") < first < text.index("**Agrees with the claim.**")
-    assert "Command: `vecveil experiment run tradeoff --data DIR`" in text
-    assert "| data | method | ε | leakage (%) | published | utility |" in text
-    assert "| sts12 | laplace | 5 | 30.0 ± 0.6 | 22.3 | 0.000 \\[0.880, 0.920\\] |" in text
-    assert "| sts12 | laplace | 20 | – |  | 0.000" in text
-    assert "| sts12 | subspace | 5 | 50.0 ± 0.6 |  | 0.900" in text
-    assert text.count("–: not measured.") == 1
-    assert "| method | time (µs) |" in text  # no column for what the paper does not have
-
-
 def test_markdown_escapes_what_is_hostile() -> None:
     text = experiment_to_markdown(sample_experiment("hostile"))
     # In a code block and a code span nothing is interpreted.

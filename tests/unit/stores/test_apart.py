@@ -43,6 +43,7 @@ def apart(tmp_path: Path) -> Any:
         yield store
 
 
+@pytest.mark.slow
 def test_it_answers_as_the_store_does(apart: StoreApart, tmp_path: Path) -> None:
     with in_this_process(f"chroma:{tmp_path}/here#notes") as here:
         for store in (here, apart):
@@ -61,6 +62,7 @@ def test_it_answers_as_the_store_does(apart: StoreApart, tmp_path: Path) -> None
         np.testing.assert_array_equal(found.vectors, here.read(["n5", "n3"]).vectors)
 
 
+@pytest.mark.slow
 def test_errors_come_back_as_what_they_are_and_it_goes_on(apart: StoreApart) -> None:
     with ThreadPoolExecutor(1) as thread, raises("E-STORE-NOT-FOUND", "location"):
         thread.submit(apart.info).result()
@@ -87,6 +89,7 @@ def test_errors_come_back_as_what_they_are_and_it_goes_on(apart: StoreApart) -> 
         assert all(threads.map(ask, range(ROWS))), "each thread gets the answer to its own request"
 
 
+@pytest.mark.slow
 def test_the_current_folder_may_have_any_name_and_nothing_is_imported_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +106,7 @@ def test_the_current_folder_may_have_any_name_and_nothing_is_imported_from_it(
     assert (tmp_path / "a#b" / "db" / "chroma.sqlite3").is_file()
 
 
+@pytest.mark.slow
 def test_ctrl_c_reaches_the_parent_alone(apart: StoreApart) -> None:
     """A terminal signals a process group; a child that still imports would print a traceback."""
     apart.exists()
@@ -117,6 +121,7 @@ def test_errors_of_any_kind_come_back() -> None:
     assert type(_error("os", "text")) is StoreError
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no /proc")
 def test_no_key_is_where_chroma_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
@@ -152,6 +157,7 @@ def memory_of(process: int) -> bytes:
     return b"".join(parts)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_told_and_replaced(apart: StoreApart) -> None:
     apart.create(N)
     assert apart._process is not None
@@ -162,6 +168,7 @@ def test_a_process_that_dies_is_told_and_replaced(apart: StoreApart) -> None:
     assert apart.info().count == ROWS
 
 
+@pytest.mark.slow
 def test_a_copy_to_chroma_is_written_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the clean rows is in the files of the copy: not in what Chroma saves of memory that it never set."""
     rng = np.random.default_rng(1)

@@ -42,6 +42,7 @@ def test_text_and_address_are_fields(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read.vectors, [[3, 4], [1, 2]])
 
 
+@pytest.mark.slow
 def test_scan_finds_what_the_queue_keeps_of_replaced_rows(tmp_path: Path) -> None:
     X = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
     with chromadb.PersistentClient(tmp_path) as client:
@@ -63,6 +64,7 @@ def test_scan_finds_what_the_queue_keeps_of_replaced_rows(tmp_path: Path) -> Non
     assert {"numbers-in-other-tables", "plaintext-in-other-tables"} <= {one.code for one in seen.findings}
 
 
+@pytest.mark.slow
 def test_a_sealed_collection_refuses_texts(tmp_path: Path) -> None:
     NoiseKeys.create(tmp_path / "search.keys", "one")
     X = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
@@ -150,6 +152,7 @@ def test_the_metric_of_a_collection(tmp_path: Path, metadata: Any, given: str | 
         assert store.info().metric == metric
 
 
+@pytest.mark.slow
 def test_tenants_and_databases_are_named(tmp_path: Path) -> None:
     with chromadb.PersistentClient(tmp_path) as client:
         client._admin_client.create_tenant("acme")
@@ -184,6 +187,7 @@ def test_nobody_answers() -> None:
             assert caught.value.__cause__ is None
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     rows = batch(60)
     with chroma_server(tmp_path / "db") as (process, url), in_this_process(f"chroma:{url}#notes") as store:

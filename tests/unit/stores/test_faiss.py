@@ -52,6 +52,7 @@ def langchain_folder(folder: Path, rows: int = 60) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*langchain-community.*:DeprecationWarning")
 def test_a_folder_of_langchain_is_scanned_and_migrated_with_its_texts(tmp_path: Path) -> None:
     folder = langchain_folder(tmp_path / "saved")

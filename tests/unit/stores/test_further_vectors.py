@@ -20,6 +20,8 @@ from vecveil.stores.migrating import Migration, MigrationOptions, SourceCheck, m
 from vecveil.stores.scanning import scan
 from vecveil.stores.store import sparse_rows
 
+pytestmark = pytest.mark.slow
+
 N = 4
 X = np.random.default_rng(0).standard_normal((3, N)).astype(np.float32).tolist()
 WORDS = {3: 0.5, 9: 2.0}

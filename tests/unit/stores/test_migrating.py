@@ -232,6 +232,7 @@ def test_a_clean_vector_in_the_destination_is_found(tmp_path: Path, clean: np.nd
     )  # a changed source: not compared, and said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill_at", [0, 1, 20, 21, 24, ROWS - 1])
 def test_killed_in_the_middle_and_gone_on_with(
     kill_at: int, source: FolderStore, protector: vecveil.Protector, key_file: Path, tmp_path: Path
@@ -406,6 +407,7 @@ def test_bad_rows_are_counted_and_refused_or_left_out(
     assert not {"r0003", "r0005", "r0009"} & set(dest.rows())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "row"),
     [
@@ -528,6 +530,7 @@ def test_a_ledger_counts_each_row(
             assert (ledger.total, ledger.count("r0015")) == (ROWS, 1)
 
 
+@pytest.mark.slow
 def test_two_at_once_are_refused(source: FolderStore, protector: vecveil.Protector, tmp_path: Path) -> None:
     state = tmp_path / "s.json"
     with locked(state), raises("E-STORE", "dest"):

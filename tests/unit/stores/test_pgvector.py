@@ -262,6 +262,7 @@ def test_rows_that_come_and_go_move_no_other(url: str, connection: Any) -> None:
         assert seen == [str(one) for one in range(1, 10)]
 
 
+@pytest.mark.slow
 def test_a_dropped_table_leaves_no_clean_row_in_its_files(url: str, connection: Any) -> None:
     """The page on stores says so; the WAL keeps them, which is the operator's."""
     X = np.random.default_rng(41).standard_normal((50, 8)).astype(np.float32)
@@ -322,6 +323,7 @@ def test_a_connection_that_dies_in_a_batch_leaves_none_of_it(url: str, connectio
         assert store.info().count == 10
 
 
+@pytest.mark.slow
 def test_a_server_that_stops_between_batches(url: str) -> None:
     with PgvectorStore(url, "stopping") as store:
         store.create(4)
@@ -355,6 +357,7 @@ def at_once(*calls: Callable[[], object]) -> None:
             done.result(60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
 def test_writers_that_add_the_same_fields_at_once_lose_none(url: str, shared: bool) -> None:
     with contextlib.ExitStack() as stack:
@@ -392,6 +395,7 @@ def test_a_field_that_another_process_adds_is_read_and_reset(url: str) -> None:
         assert store.read(["1", "2"]).fields == ({}, {"tenant": "b"})
 
 
+@pytest.mark.slow
 def test_clients_that_make_a_table_at_once_make_one() -> None:
     for _ in range(5):
         url = fresh_database(extension=False)

@@ -130,6 +130,7 @@ IDS: dict[str, Callable[[], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IDS)
 def test_identifiers_are_no_texts(name: str) -> None:
     tally = FieldTally()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from vecveil.cli import options as shared
 from vecveil.cli.demo.demonstration import DEMO_TARGET_UTILITY, OwnTexts, run_demo
 from vecveil.cli.output import as_typed, block, data_json, note, writing
 from vecveil.cli.tables import load_encoder_named, table_format
+from vecveil.errors import MissingDependencyError
 from vecveil.texts.encoders import TextEncoder
 
 EXAMPLE = """\b
@@ -45,6 +47,9 @@ def command(
     bundled and synthetic, and take about a minute. Files in the folder: protected.parquet, protector.vecveil,
     audit.json and audit.html.
     """
+    for package in ("torch", "sklearn"):  # which the attacks need, after a minute
+        if find_spec(package) is None:
+            raise MissingDependencyError("The demo", package, "demo")
     form = table_format(options)
     if (input is None) != (concept is None):
         raise click.UsageError("Give --input and --concept together, or neither.")

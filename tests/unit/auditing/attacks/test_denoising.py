@@ -198,5 +198,3 @@ def test_texts_without_the_concept_are_denoised_too():
 def test_what_the_inner_attack_refuses_is_refused():
     with raises("E-INPUT", "test"):
         Denoised(LinearAttack()).run(planted(60), planted(60, tokens=5))
-    with raises("E-INPUT-RANGE", "draws"):
-        Denoised(LinearAttack(), draws=0)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from harness.errors import raises
 from unit.auditing.attacks.planted import parity, planted
 from vecveil.auditing.attacks import EnsembleAttack, FurtherVectors, KernelAttack, LabelledVectors
 
@@ -54,8 +53,3 @@ def test_a_member_that_does_not_help_is_left_out():
 def test_constant_vectors_say_nothing():
     data = LabelledVectors(np.ones((60, 5)), np.eye(3)[np.arange(60) % 3])
     assert EnsembleAttack(rows=50).run(data, data).value <= 0.5
-
-
-def test_too_few_rows_are_refused():
-    with raises("E-INPUT-RANGE", "rows"):
-        EnsembleAttack(rows=1)

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from sklearn.kernel_ridge import KernelRidge
 
-from harness.errors import raises
 from unit.auditing.attacks.planted import parity, planted
 from vecveil.auditing.attacks import KernelAttack, Knowledge, LabelledVectors, Session, token_inference
 from vecveil.auditing.attacks.token_inference import KernelSetting, fit_kernel_ridge
@@ -42,11 +41,6 @@ def test_many_equal_rows_are_no_trouble():
     data = planted(10)
     many = LabelledVectors(np.repeat(data.X, 60, axis=0), np.repeat(data.L, 60, axis=0))
     assert KernelAttack().run(many, data).value > 0.9
-
-
-def test_too_few_rows_are_refused():
-    with raises("E-INPUT-RANGE", "rows"):
-        KernelAttack(rows=1)
 
 
 def test_weights_of_rows_are_sklearns():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from harness.errors import raises
+from unit.auditing.attacks.planted import noisy, released
 from vecveil.auditing.attacks import LabelledVectors
 from vecveil.auditing.attacks.probes import KernelProbe, LinearProbe, MLPProbe
 
@@ -19,19 +20,11 @@ def _texts(rows=700, *, seed=0, strength=2.0, share=0.4, dimension=10, groups=No
     return LabelledVectors(X.astype(np.float32), holds[:, None], groups)
 
 
-def _noisy(X, rng):
-    return X + 0.3 * rng.standard_normal(X.shape).astype(X.dtype)
-
-
-def _released(data, seed=7):
-    return LabelledVectors(_noisy(data.X, np.random.default_rng(seed)), data.L, data.groups)
-
-
 @every_probe
-@pytest.mark.parametrize("release", [None, _noisy], ids=["arrays", "oracle"])
+@pytest.mark.parametrize("release", [None, noisy], ids=["arrays", "oracle"])
 def test_a_planted_concept_is_found(probe, release):
-    train = _texts(1200) if release else _released(_texts(1200), 8)
-    result = probe.run(train, _released(_texts(seed=1)), release=release, show_progress=False)
+    train = _texts(1200) if release else released(_texts(1200), 8)
+    result = probe.run(train, released(_texts(seed=1)), release=release, show_progress=False)
     assert list(result.estimates) == ["auc", "advantage", "tpr_at_1_percent"]
     metrics = [estimate.metric for estimate in result.estimates.values()]
     assert metrics == ["AUC", "advantage", "TPR at 1 % FPR"]
@@ -66,8 +59,8 @@ def test_an_erased_direction_is_not_seen_and_a_bent_one_only_by_the_others():
 
 
 def test_the_kernel_probe_caps_its_rows_and_is_not_blinded_by_a_wrong_covariance():
-    train, test = _texts(700), _released(_texts(seed=1))
-    given = {"release": _noisy, "show_progress": False}
+    train, test = _texts(700), released(_texts(seed=1))
+    given = {"release": noisy, "show_progress": False}
     assert KernelProbe(rows=300).run(train, test, **given).details["rows"] == 300
     told = KernelProbe(rows=900).run(train, test, noise_covariance=1e9 * np.eye(10), **given)
     assert told.value > 0.85

@@ -231,21 +231,6 @@ def test_the_rate_rises_and_falls():
     assert rates == pytest.approx([0, 1, 2, 1, 0])
 
 
-@pytest.mark.parametrize(
-    ("options", "param"),
-    [
-        ({"epochs": 0}, "epochs"),
-        ({"learning_rate": -1.0}, "learning_rate"),
-        ({"warmup_share": 2.0}, "warmup_share"),
-        ({"precision": "int4"}, "precision"),
-        ({"seconds": 0}, "seconds"),
-    ],
-)
-def test_bad_recipes_are_refused(options, param):
-    with raises("E-INPUT", param):
-        TrainingRecipe(**{"epochs": 1, "batch": 1, "learning_rate": 1.0, **options})
-
-
 def test_weights_of_another_model_are_refused():
     with pytest.raises(ValueError, match="different model"):
         load_weights(_model(), weights_of(_model(width=7)))

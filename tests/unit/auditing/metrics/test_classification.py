@@ -1,5 +1,3 @@
-import sys
-
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score
@@ -55,13 +53,6 @@ def test_bad_input_is_refused(change, param):
     given = {"train": X, "train_classes": classes, "test": X, "test_classes": classes} | change
     with raises("E-INPUT", param):
         classification(**given)
-
-
-def test_missing_scikit_learn_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
-    X, classes = _blobs(0)
-    with raises("E-MISSING-DEPENDENCY"):
-        classification(X, classes, X, classes)
 
 
 def test_a_macro_f1_that_no_draw_changes_takes_the_exact_interval():

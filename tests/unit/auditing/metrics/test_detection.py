@@ -125,6 +125,7 @@ def test_too_few_negatives_give_no_figure(rate, enough):
     assert just is not None
 
 
+@pytest.mark.slow
 def test_a_new_negative_is_accused_at_most_at_the_rate():
     """Null: members score as others do; each run's one member is found with probability k/(m+1).
 

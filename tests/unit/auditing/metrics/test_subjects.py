@@ -34,6 +34,7 @@ def test_one_matched_row_finds_a_subject() -> None:
     assert subjects_found(np.ones(1), np.array([-1]), candidates=4) == {}
 
 
+@pytest.mark.slow
 def test_evidence_of_nothing_is_at_chance_and_of_the_labels_above() -> None:
     """Null: evidence is independent of the labels, tokens are equally frequent, so that no order is better.
 

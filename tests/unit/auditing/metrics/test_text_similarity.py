@@ -172,6 +172,7 @@ def test_a_missing_package_is_named(monkeypatch, module, metric, package):
     assert token_f1(["a"], ["a"]).value == exact_match(["a"], ["a"]).value == 1.0
 
 
+@pytest.mark.slow
 def test_importing_the_metrics_loads_neither_library():
     code = (
         "import sys; from vecveil import metrics as m; assert callable(m.text_similarity)\n"

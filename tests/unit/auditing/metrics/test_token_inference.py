@@ -113,6 +113,7 @@ def test_auc_equals_sklearn_with_ties_and_leaves_one_class_tokens_out():
     assert estimate.chance == 0.5
 
 
+@pytest.mark.slow
 def test_auc_interval_is_as_wide_as_a_bootstrap():
     rng = np.random.default_rng(5)
     labels = (rng.random((300, 3)) < 0.3).astype(int)

@@ -116,32 +116,6 @@ def test_tables_have_captions_and_scopes_and_drawings_have_titles() -> None:
     assert page.count("<desc ") == sum('role="img"' in svg for svg in drawings)
 
 
-def test_the_order_of_the_sections() -> None:
-    page = render_audit(sample_audit())
-    order = re.findall(r'<h2 id="(\w+)"', page)
-    assert order == ["verdict", "families", "lists", "anonymity", "utility", "guarantee", "repeat", "details"]
-    assert re.findall(r'<details id="([\w-]+)"', page) == [
-        "guarantee-details",
-        "computed",
-        "learning",
-        "attacks",
-        "terms",
-        "frameworks",
-        "skipped",
-        "limits",
-    ]
-    store = render_audit(sample_audit("store"))
-    assert re.findall(r'<h2 id="(\w+)"', store) == [
-        "lint",
-        "verdict",
-        "families",
-        "lists",
-        "anonymity",
-        "repeat",
-        "details",
-    ]
-
-
 def test_terms_are_named_only_where_the_record_names_them() -> None:
     unnamed, named = render_audit(sample_audit()), render_audit(sample_audit("many-terms"))
     assert "term 1<" in unnamed
@@ -175,15 +149,6 @@ def test_what_could_not_be_measured_is_a_dash() -> None:
 def words_of(page: str) -> str:
     """Return the text of a page, blanks made plain."""
     return " ".join(re.sub("<style>.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL).split())
-
-
-def test_the_first_screen_says_on_how_many_texts_and_which_figure_is_the_worst() -> None:
-    first = words_of(render_audit(sample_audit())).split("What each kind of attack finds")[0]
-    assert "attacks judged on 2,114 of 7,072 texts with the concept, 11,214 in all" in first
-    assert "The worst figure for these words: averaging-16 recovered 42.2 %" in first
-    record = sample_audit()
-    record["attacks"] = [each for each in record["attacks"] if each["family"] != "averaging"]
-    assert "The worst figure" not in render_audit(settle(record))
 
 
 def test_each_criterion_of_anonymity_has_its_rate_and_baseline_or_a_reason() -> None:
@@ -220,38 +185,6 @@ def test_warnings_come_before_the_verdict() -> None:
     assert 'id="lint"' not in render_audit(sample_audit())
 
 
-def test_every_attack_says_how_it_learns_what_it_costs_and_how_long_it_took() -> None:
-    record = sample_audit()
-    page = words_of(render_audit(record))
-    for each in record["attacks"]:
-        how = "draws fresh releases while training" if each["adaptive"] else "learns from released"
-        assert how in page
-        assert each["cost"] in page
-    assert "draws fresh releases while training · 2,114 word occurrences · 41 s · half a minute on one core" in page
-    assert "learns from released pairs only · 500 texts · 5 min · five minutes" in page
-
-
-def test_every_family_has_a_row_in_its_own_metric() -> None:
-    page = words_of(render_audit(sample_audit()))
-    rows = page.split("What each kind of attack finds")[1].split("Listed and unlisted words")[0]
-    for words in (
-        "Is the concept in the text? Partly hidden. 61.2 % AUC 59.2–63.2 %; chance 50.0 %; clean 98.7 %",
-        "Which known text is it? Hardly hidden. 78.1 % top-1 of 10",
-        "What do several releases give away? Hardly hidden. 42.2 % R-precision",
-        "Can the vectors be mapped back to clean ones? Partly hidden. 33.8 % top-1 with 1000 pairs",
-        "Can the text be written down again? Partly hidden. 18.3 % token F1",
-        "Can it recover words outside the list? Hardly hidden. 63.2 % R-precision",
-    ):
-        assert words in rows
-    assert page.count("Expected near 100 % for candidate matching") == 1
-
-
-def test_unlisted_words_stand_beside_the_listed_ones_of_the_same_attack() -> None:
-    lists = words_of(render_audit(sample_audit())).split("One attack (")[1].split("What stays useful")[0]
-    assert lists.startswith("unlisted-kernel)")
-    assert lists.index("Listed words") < lists.index("22.1 %") < lists.index("63.2 %")
-
-
 @pytest.mark.parametrize(
     ("variant", "step"),
     [("formal", "sealed search"), ("store", "Deal with the warnings"), ("at-chance", "vecveil frontier")],
@@ -271,16 +204,6 @@ def test_texts_are_on_the_page_only_where_the_record_holds_them() -> None:
     assert page.count("Written from the clean vector") == 3
     for words in ("contains texts", "Reconstructed texts", 'id="reconstructions"'):
         assert words not in plain
-
-
-def test_frameworks_and_what_was_not_run() -> None:
-    page = words_of(render_audit(sample_audit()))
-    assert "LLM08:2025 Vector and Embedding Weaknesses OWASP Top 10" in page
-    assert "Attacks: mlp-adaptive, logistic-probe" in page
-    assert "vec2text Reconstruction The quick tier leaves out what takes minutes." in page
-    bare = render_audit(sample_audit() | {"frameworks": [], "skipped": []})
-    assert 'id="frameworks"' not in bare
-    assert 'id="skipped"' not in bare
 
 
 def luminance(colour: str) -> float:
@@ -314,12 +237,3 @@ def test_contrast(palette: dict[str, str]) -> None:
 def test_control_the_contrast_check_finds_pale_text() -> None:
     assert contrast("aaaaaa", "ffffff") < 3
     assert contrast("000000", "ffffff") == pytest.approx(21)
-
-
-@pytest.mark.parametrize(("converged", "words"), [(True, " · converged"), (False, "longer training may find more")])
-def test_the_page_says_whether_the_network_converged(converged: bool, words: str) -> None:
-    record = sample_audit()
-    assert words not in render_audit(record)
-    record["attacks"][0]["converged"] = converged
-    assert words in render_audit(record)
-    assert AuditRecord.read(record).to_record() == record

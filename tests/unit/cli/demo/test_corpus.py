@@ -153,6 +153,7 @@ def test_generator_is_deterministic() -> None:
     assert first != generate_notes(60, seed=5)
 
 
+@pytest.mark.slow
 def test_generator_does_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
     for hash_seed in "12":
         subprocess.run(

@@ -219,6 +219,7 @@ def test_another_run_into_the_same_folder_is_refused(
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_refused(tmp_path: Path, keyed: BulkJob, write_table: WriteTable) -> None:
     write_table(tmp_path / "a.parquet", 20)
     (tmp_path / "out").mkdir()

@@ -37,6 +37,7 @@ def survival(n: int, r: mpmath.mpf, loss: mpmath.mpf, above: bool) -> mpmath.mpf
     return certain + mpmath.quad(integrand, edges)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "r", "epsilon", "digits"),
     [(2, 1, 0.5, 30), (3, 2, 1.0, 30), (8, 3, 0.0, 30), (8, 3, 2.9, 30), (384, 10, 5.0, 50)],
@@ -115,6 +116,7 @@ def test_high_dimension_is_close_to_gaussian_dp(n: int, mu: float) -> None:
     assert loss.gaussian_mu == pytest.approx(mu, rel=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", DIMENSIONS)
 def test_no_overflow_and_no_nan_over_nine_decades(n: int) -> None:
     # The loss depends on n and on the product of epsilon and distance alone: each product once.

@@ -60,6 +60,7 @@ def start(code: str, *arguments: object) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_time_leaves_what_was_acknowledged(tmp_path: Path) -> None:
     """Killed at random moments, one file after another: acknowledged batches and at most one more."""
     rng = random.Random()
@@ -80,6 +81,7 @@ def test_a_kill_at_any_time_leaves_what_was_acknowledged(tmp_path: Path) -> None
         ledger.verify()
 
 
+@pytest.mark.slow
 @in_fresh_process
 def test_a_kill_while_the_file_is_made_leaves_none_or_a_whole_one(tmp_path: Path) -> None:
     rng = random.Random()
@@ -100,6 +102,7 @@ def test_a_kill_while_the_file_is_made_leaves_none_or_a_whole_one(tmp_path: Path
             assert ledger.cap == 3
 
 
+@pytest.mark.slow
 def test_processes_and_threads_never_exceed_the_cap(tmp_path: Path) -> None:
     """Four processes of three threads each race to make one ledger and to fill it up."""
     path = tmp_path / "releases.ledger"
@@ -118,6 +121,7 @@ def test_processes_and_threads_never_exceed_the_cap(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.slow
 def test_control_without_a_cap_the_same_race_exceeds_it(tmp_path: Path) -> None:
     path = tmp_path / "releases.ledger"
     with start(HAMMER.replace("cap=20", "cap=100"), path, "p") as process:
@@ -131,6 +135,7 @@ def _record_in_child(ledger: Ledger, name: str) -> None:
         ledger.record([name, "shared"], protector=P, epsilon=1.0)
 
 
+@pytest.mark.slow
 @in_fresh_process
 def test_one_object_may_be_used_on_both_sides_of_a_fork(tmp_path: Path) -> None:
     """Threads record all the while, so that forks fall into their transactions."""

@@ -38,6 +38,7 @@ def by_definition(n: int, epsilon: float, angle: float, threshold: float) -> flo
     return float(above / (integrate.quad(law, 0, np.pi, epsabs=1e-18)[0] * around))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "epsilon", "angle", "threshold"), [(3, 2.0, 1.0, 0.5), (5, 3.0, math.pi, 1.0), (16, 10.0, 1.0, 2.0)]
 )
@@ -84,6 +85,7 @@ def test_many_angles_are_interpolated_within_the_stated_error(n: int, epsilon: f
     assert values[0] == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3, 8, 384, 3072])
 def test_no_overflow_and_no_nan_over_nine_decades(n: int) -> None:
     for epsilon in 10.0 ** np.array([-3, 0, 2, 4, 6]):
@@ -99,6 +101,7 @@ def test_no_overflow_and_no_nan_over_nine_decades(n: int) -> None:
                 assert 0 <= loss.gaussian_mu < math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "epsilon", "angle"), [(2, 2.0, 1.0), (3, 5.0, 2.0), (384, 300.0, 0.1)])
 def test_inverse_trade_off_and_mu(n: int, epsilon: float, angle: float) -> None:
     from vecveil.privacy.accounting.privacy_loss import GaussianPrivacyLoss

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from harness.errors import raises
-from vecveil.errors import MissingDependencyError
 from vecveil.privacy.concepts import Concept, HuggingFaceDetector, Span
 from vecveil.privacy.concepts.concept import concept_from_record, concept_record
 
@@ -160,11 +159,3 @@ def test_a_model_must_be_given(model: object) -> None:
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with raises("E-INPUT", "model"):
         HuggingFaceDetector(["A"], model=tmp_path)
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingDependencyError, match=r"vecveil\[huggingface\]"):
-        HuggingFaceDetector(["A"], model="x")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.errors import raises
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import InvalidInputError
 from vecveil.privacy.concepts import Concept, PresidioDetector
 from vecveil.privacy.concepts.concept import concept_from_record, concept_record
 from vecveil.privacy.protector.methods.text_level import StageOptions
@@ -38,6 +38,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     assert attempts == []
 
 
+@pytest.mark.slow
 def test_pattern_recognisers_find_their_types() -> None:
     concept = Concept.from_entities("pii", ["EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD"])
     spans = concept.detect([TEXT, "", "   ", "nothing", "\ud800 jane@example.org"])
@@ -124,6 +125,7 @@ def ruler(folder: Path) -> Path:
     return folder / "model"
 
 
+@pytest.mark.slow
 def test_a_spacy_pipeline_adds_its_types(tmp_path: Path) -> None:
     folder = ruler(tmp_path)
     for model in (str(folder), folder):
@@ -183,6 +185,7 @@ def test_regions_of_a_model_are_saved(tmp_path: Path) -> None:
     assert [s.label for s in concept.detect([text])[0]] == ["PERSON", "PHONE_NUMBER"]
 
 
+@pytest.mark.slow
 def test_a_text_over_a_million_characters_is_read_or_its_row_named(tmp_path: Path) -> None:
     text = "nothing here. " * 72_000 + "mail jane@example.com"
     found = PresidioDetector(["EMAIL_ADDRESS"]).detect(["short", text])
@@ -199,11 +202,3 @@ def test_a_text_over_a_million_characters_is_read_or_its_row_named(tmp_path: Pat
 def test_refused_options(options: dict[str, Any]) -> None:
     with raises("E-INPUT", next(iter(options))):
         PresidioDetector(["EMAIL_ADDRESS"], **options)
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "presidio_analyzer", None)
-    with pytest.raises(MissingDependencyError, match=r"vecveil\[presidio\]"):
-        PresidioDetector(["EMAIL_ADDRESS"])

@@ -214,6 +214,7 @@ PROBE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", SAVED, ids=["terms", "case", "accents", "patterns", "both", "entities"])
 def test_a_saved_concept_finds_the_same(make: Callable[[], Concept]) -> None:
     concept = make()

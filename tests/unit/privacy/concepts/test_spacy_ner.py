@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from harness.errors import raises
-from vecveil.errors import MissingDependencyError
 from vecveil.privacy.concepts import Concept, SpacyDetector
 from vecveil.privacy.concepts.concept import concept_from_record, concept_record
 
@@ -57,6 +56,7 @@ def test_a_file_names_the_pipeline_and_loads_it_with_the_first_text(ruler: Path)
         concept_from_record(record).detect(["vitamin d"])
 
 
+@pytest.mark.slow
 def test_a_trained_recogniser_is_found_after_reloading(tmp_path: Path) -> None:
     from spacy.training import Example
 
@@ -106,11 +106,3 @@ def test_a_text_that_is_too_long_is_refused_by_row(ruler: Path) -> None:
     pipeline.max_length = 10
     with raises("E-INPUT", "texts"):
         SpacyDetector(["DRUG"], model=pipeline).detect(["short", "secret words"])
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(MissingDependencyError, match=r"vecveil\[spacy\]"):
-        SpacyDetector(["A"], model="x")

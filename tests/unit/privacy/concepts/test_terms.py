@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import InvalidInputError
 from vecveil.privacy.concepts import Concept, TermDetector
 
 
@@ -113,11 +113,3 @@ def test_refused_terms(terms: object, complaint: str) -> None:
 
 def test_accepted_terms_are_not_refused() -> None:
     assert len(TermDetector(["ok", "-5", "ß", "&co", "+"])) == 5
-
-
-def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "ahocorasick_rs", None)
-    with pytest.raises(MissingDependencyError, match=r"vecveil\[concepts\]"):
-        TermDetector(["x"])

@@ -72,6 +72,7 @@ def test_windows_hold_the_text_and_every_term_that_fits(most: int) -> None:
         assert all(DRUG.detect([part[s.start : s.end]])[0] for s in row)
 
 
+@pytest.mark.slow
 def test_a_concept_beyond_the_window_is_no_pair(minilm: TextEncoder) -> None:
     fit = {"method": "laplace", "noise_to_signal": 0.5, "seed": 0, "show_progress": False}
     with pytest.warns(FitWarning) as caught:

@@ -102,6 +102,7 @@ def test_other_words_of_a_script_without_spaces_are_pairs_of_characters() -> Non
     assert WordSplitter()("naïve ไทย ก") == ["naïve", "ไท", "ทย", "ก"]
 
 
+@pytest.mark.slow
 def test_a_fit_without_marks_says_so() -> None:
     rows = [f"thing{i} thing{i + 1} drug{i % 60}" for i in range(100)]
     concept = vecveil.Concept.from_terms("drugs", DRUGS)
@@ -117,6 +118,7 @@ def test_words_that_an_encoder_cannot_tell_apart_weigh_the_same() -> None:
     assert others.sum() == pytest.approx(RELATED * 40)
 
 
+@pytest.mark.slow
 def test_a_fit_hides_words_that_no_list_holds() -> None:
     """Control: the same fit on vectors, which knows no words, hides less of them."""
     rows, encoder = texts(3000), MeanOfWords()

@@ -89,6 +89,7 @@ def test_epsilon_and_noise_to_signal_are_two_names_of_one_scale(method: str) -> 
     assert ratio == pytest.approx(first.report["noise_to_signal"], rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [0.6, 0.8, 0.95])
 @pytest.mark.parametrize("options", [{"method": "laplace"}, {"method": "covariance"}, {"method": "subspace"}])
 def test_target_utility_is_reached_on_fresh_noise(options: dict[str, Any], target: float) -> None:
@@ -197,6 +198,7 @@ def test_a_task_that_clean_vectors_cannot_do_is_refused() -> None:
         fit(utility=Hopeless(DATA.background), target_utility=0.9)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_protector() -> None:
     first, second = (fit(method="subspace", target_utility=0.9, seed=3) for _ in range(2))
     assert first.fingerprint == second.fingerprint

@@ -220,6 +220,7 @@ def test_wiener_filter_is_the_best_linear_estimate() -> None:
     assert fit(method="subspace", postprocess="none").map is None
 
 
+@pytest.mark.slow
 def test_groups_are_never_parted() -> None:
     rng = np.random.default_rng(0)
     for seed in range(50):

@@ -149,6 +149,7 @@ def test_vectors_that_are_longer_than_the_fitted_ones_are_refused(X, side):
             released(X[:3] * np.array([[1.0], [1.2], [0.0]]))
 
 
+@pytest.mark.slow
 def test_lengths_are_kept_in_the_file_and_do_not_matter_where_they_are_taken_away(X, tmp_path):
     several = X * np.linspace(1, 3, len(X))[:, None]
     fitted = vecveil.fit_pairs(several, several[::-1], method="laplace", epsilon=50.0, seed=0)

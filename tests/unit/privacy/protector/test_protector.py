@@ -48,6 +48,7 @@ CHANGES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("too_large", [{"mechanism": Laplace(16_385, 10.0)}, {"report": {"note": "x" * 100_000_000}}])
 def test_a_protector_that_could_not_be_loaded_is_not_saved(tmp_path: Path, too_large: dict[str, Any]) -> None:
     with raises("E-PROTECTOR", "protector"):

@@ -47,6 +47,7 @@ def test_the_report_tells_what_a_search_will_keep(sealed: Protector) -> None:
     assert outlook["bytes_per_query"] == 60 * 4 * -(-len(blob) // 3)
 
 
+@pytest.mark.slow
 def test_more_candidates_buy_noise_and_a_larger_collection_costs_it(sealed: Protector) -> None:
     noise = [
         fit(utility="sealed-search", target_utility=0.8, candidates=c, collection_size=size, **FIXED, **more).report[
@@ -62,6 +63,7 @@ def test_more_candidates_buy_noise_and_a_larger_collection_costs_it(sealed: Prot
     assert fit(utility="neighbours", target_utility=0.8, **FIXED).report["noise_to_signal"] < own
 
 
+@pytest.mark.slow
 def test_the_search_of_the_subspace_takes_this_target() -> None:
     """With the rank given, the search of the other settings is short."""
     size = {"candidates": 150, "collection_size": 1000}
@@ -72,6 +74,7 @@ def test_the_search_of_the_subspace_takes_this_target() -> None:
     assert protector.report["sealed_search"]["distractors"] == 400  # 400 positives say too little of 1,000 texts
 
 
+@pytest.mark.slow
 def test_without_a_scale_the_target_is_99_percent_and_next_to_no_protection_is_refused() -> None:
     size = {"candidates": 200, "collection_size": 2000}
     with raises("E-CALIBRATION-LEAK", "accept_leak") as refused:

@@ -77,6 +77,7 @@ def test_more_erased_directions_may_leave_fewer_to_release() -> None:
     assert {each.kept for each in second_settings(384, best, {"kept": 192})} == {192}
 
 
+@pytest.mark.slow
 def test_the_fit_reports_what_is_read_of_listed_and_of_unlisted_words() -> None:
     data = token_data(800, 32, 12, dtype=float)
     report = vecveil.fit_pairs(*data.arguments(), target_utility=0.6, rank=8, kept=12).report

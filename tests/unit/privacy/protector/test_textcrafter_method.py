@@ -218,6 +218,7 @@ def notes() -> list[str]:
     return drugs + plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relabel", [None, Shouting(), "presidio"])
 def test_plain_texts_in_which_a_recogniser_finds_pii_move(relabel: Any) -> None:
     if relabel == "presidio":

@@ -55,6 +55,7 @@ def test_counters_alike_and_wrapping() -> None:
     assert expected[1, :, 1].tolist() == [2**64 - 1, 0, 1, 2]
 
 
+@pytest.mark.slow
 @needs_kernel
 def test_without_the_compiled_kernel_the_same_release() -> None:
     code = (

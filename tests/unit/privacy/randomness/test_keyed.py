@@ -38,6 +38,7 @@ def noise(protector: Protector, rows: np.ndarray, ids: list[Any], **options: Any
     return protector.protect(rows, ids=ids, key=KEY, **options) - rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_an_item_always_gets_the_same_release(method: str, dtype: Any) -> None:

@@ -76,6 +76,7 @@ def _noise(_: int) -> bytes:
     return Laplace(4, 1.0).protect(np.zeros((1, 4))).tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 @in_fresh_process
 def test_worker_processes_never_share_noise(start: str) -> None:
@@ -85,6 +86,7 @@ def test_worker_processes_never_share_noise(start: str) -> None:
     assert len(set(drawn)) == 40
 
 
+@pytest.mark.slow
 @in_fresh_process
 def test_workers_of_joblib_and_of_a_pool_never_share_noise() -> None:
     import joblib
@@ -97,6 +99,7 @@ def test_workers_of_joblib_and_of_a_pool_never_share_noise() -> None:
     assert len(set(drawn)) == 40
 
 
+@pytest.mark.slow
 @in_fresh_process
 def test_threads_never_share_noise_and_a_pool_survives_a_fork() -> None:
     os.environ["VECVEIL_THREADS"] = "3"

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from scipy.special import expit, logit
 
 from harness.errors import raises
 from harness.gates import gate_samples
-from vecveil.errors import MissingDependencyError
 from vecveil.privacy.sensitivity.hard_concrete import (
     GAMMA,
     XI,
@@ -45,6 +43,7 @@ def test_the_defaults_are_the_published_settings() -> None:
     assert (paper.loss, paper.held_out) == ("sum", 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["sum", "mean"])
 @pytest.mark.parametrize("hidden", [(7, 5), (6,), (5, 4, 3)])
 def test_gradients_equal_autograd(loss: str, hidden: tuple[int, ...]) -> None:
@@ -236,12 +235,6 @@ def test_diverged_training_and_unknown_device_are_errors() -> None:
         fit_hard_concrete_mask(positive, negative, MaskOptions(learning_rate=1e30, epochs=20))
     with raises("E-INPUT", "device"):
         fit_hard_concrete_mask(positive, negative, MaskOptions(device="abacus"))
-
-
-def test_missing_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingDependencyError, match=r"vecveil\[attacks\]"):
-        fit_hard_concrete_mask(*pairs(count=4))
 
 
 # -- the gate's closed forms

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from sklearn.cluster import KMeans
 
 from harness.errors import raises
-from vecveil.errors import IncompatibleError, MissingDependencyError
+from vecveil.errors import IncompatibleError
 from vecveil.privacy.textcrafter.pii_classifier import PiiClassifier
 from vecveil.privacy.textcrafter.reward import least_pii, nearest, plain_centroids
 
@@ -112,12 +111,6 @@ def test_another_dimension_is_incompatible() -> None:
         nearest(np.ones((2, 3)), np.ones((2, 4)))
     with pytest.raises(IncompatibleError):
         least_pii(np.ones((2, 3)), PiiClassifier(np.ones(4), 0.0))
-
-
-def test_missing_scikit_learn_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
-    with pytest.raises(MissingDependencyError, match=r"vecveil\[textcrafter\]"):
-        plain_centroids(blobs(0)[0])
 
 
 def test_a_row_on_its_own_is_no_centroid() -> None:

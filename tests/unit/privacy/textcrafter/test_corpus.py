@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import pytest
 
 from harness.errors import raises
-from vecveil.errors import MissingDependencyError
 from vecveil.privacy.concepts import AnnotatedSpans, Concept, Span
 from vecveil.privacy.textcrafter.pii_classifier import PII_ENTITIES, PII_MIN_SCORE, contains_pii, pii_detector
 
@@ -78,9 +76,3 @@ def test_a_detector_that_answers_wrongly_is_refused() -> None:
 
     with raises("E-INPUT", "detect"):
         contains_pii(["a", "b"], Short())
-
-
-def test_without_presidio_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "presidio_analyzer", None)
-    with pytest.raises(MissingDependencyError, match=r"vecveil\[presidio\]"):
-        contains_pii(["p"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from sklearn.linear_model import LogisticRegression
 
 from harness.errors import raises
 from unit.privacy.textcrafter.planted_classes import figures, planted
-from vecveil.errors import MissingDependencyError
 from vecveil.privacy.textcrafter.pii_classifier import PiiClassifier, fit_pii_classifier
 
 
@@ -114,9 +112,3 @@ def test_a_fit_that_does_not_converge_says_so(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("vecveil.privacy.textcrafter.pii_classifier._STEPS", 1)
     held = figures(fit_pii_classifier(*planted(0)))
     assert held.warnings == ("The fit stopped after 1 steps, before it converged.",)
-
-
-def test_missing_scikit_learn_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
-    with pytest.raises(MissingDependencyError, match=r"vecveil\[textcrafter\]"):
-        fit_pii_classifier(*planted(0))

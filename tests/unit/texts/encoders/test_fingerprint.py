@@ -14,11 +14,11 @@ import pytest
 
 from unit.texts.encoders.conftest import build_tiny
 from vecveil.texts.encoders import as_text_encoder, load_encoder
-from vecveil.texts.encoders.sentence_transformer import fingerprint_folder
+from vecveil.texts.encoders.fingerprint import fingerprint_folder
 
 
 def fingerprint(folder: Path, **options: object) -> str | None:
-    given: dict[str, Any] = {"precision": "fp32", **options}  # "auto" goes by speed
+    given: dict[str, Any] = options
     return load_encoder(folder, cache=None, **given).fingerprint
 
 
@@ -38,7 +38,7 @@ def test_copies_agree_whatever_their_path(tiny_folder: Path, tmp_path: Path) -> 
 def test_another_process_agrees(tiny_folder: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
-        "from vecveil.texts.encoders.sentence_transformer import fingerprint_folder\n"
+        "from vecveil.texts.encoders.fingerprint import fingerprint_folder\n"
         "print(fingerprint_folder(Path(sys.argv[1]), {'precision': 'fp32', 'normalize': False}))"
     )
     found = subprocess.run(
@@ -92,12 +92,12 @@ def test_objects_agree_with_each_other(tiny_folder: Path) -> None:
         model = SentenceTransformer(str(tiny_folder), device="cpu")
         if seed:
             next(model.parameters()).data[0, 0] += 1
-        return as_text_encoder(model, cache=None, precision="fp32").fingerprint
+        return as_text_encoder(model, cache=None).fingerprint
 
     assert of(0) == of(0) != of(1)
 
 
 def test_minilm_has_one_fingerprint(minilm_folder: Path) -> None:
-    by_name = load_encoder("minilm", precision="fp32", cache=None)
+    by_name = load_encoder("minilm", cache=None)
     assert by_name.name == "minilm"
-    assert by_name.fingerprint == fingerprint(minilm_folder, precision="fp32")
+    assert by_name.fingerprint == fingerprint(minilm_folder)

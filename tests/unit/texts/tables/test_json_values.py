@@ -143,6 +143,7 @@ def test_texts_of_times_sort_as_the_times(first: datetime.datetime, second: date
     assert in_arrow == [time_text(first), time_text(second)]
 
 
+@pytest.mark.slow
 @given(st.from_regex(r"[+-]?[0-9]{0,17}(\.[0-9]{0,4})?(e[0-9])?", fullmatch=True))
 def test_a_number_prints_back(text: str) -> None:
     number = printed_number(text)
@@ -171,6 +172,7 @@ def test_moments_at_the_end_of_time_and_missing_ones() -> None:
     assert json_value([pandas.NaT, pandas.Timestamp("2025-03-30T12:00+02:00")]) == [None, "2025-03-30T10:00:00+00:00"]
 
 
+@pytest.mark.slow
 def test_arrow_values_are_read_without_pandas() -> None:
     """pandas imports the compute functions of pyarrow, which `import pyarrow` alone does not have."""
     code = (

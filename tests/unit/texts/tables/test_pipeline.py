@@ -408,6 +408,7 @@ print(next(line for line in status.splitlines() if line.startswith("VmHWM")).spl
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
 @pytest.mark.parametrize("kind", ["npy", "parquet"])
 def test_memory_does_not_grow_with_the_file(tmp_path, kind):
