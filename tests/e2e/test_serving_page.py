@@ -214,7 +214,7 @@ def test_a_wrong_file_and_too_many_words_are_said_in_words(guessed: Any, tmp_pat
     assert guessed.get_log("browser") == []
     find(guessed, "file").send_keys(str(wrong))
     wait(guessed, lambda: find(guessed, "error").is_displayed())
-    assert "no protector" in find(guessed, "error").text
+    assert "not a protector" in find(guessed, "error").text
     fill(guessed, "words", "gout")
     find(guessed, "run").click()
     wait(guessed, lambda: "words" in find(guessed, "error").text)
