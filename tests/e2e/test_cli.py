@@ -23,8 +23,13 @@ def test_version_and_overview() -> None:
     assert run("--version").out.strip() == f"vecveil {vecveil.__version__}"
     overview = run("--help")
     assert overview.code == 0
-    lines = [line.split(maxsplit=1) for line in overview.out.split("Commands:\n")[1].splitlines()]
-    assert lines == [[name, short_help] for name, (_, _, short_help) in COMMANDS.items()]
+    listed = " ".join(overview.out.split())
+    for name, (_, _, short_help) in COMMANDS.items():
+        assert f" {name} {short_help}" in listed
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest() -> None:
+    assert "Did you mean 'search'?" in run("serach").errors[-1]
 
 
 SLOW = {"jinja2", "pyarrow", "scipy.optimize", "scipy.stats", "sklearn", "starlette", "torch", "uvicorn"}

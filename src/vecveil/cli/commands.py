@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import importlib
 import io
@@ -24,33 +25,42 @@ from vecveil.errors import FitWarning, KeyFileError, MemoryLimitError, SealingEr
 from vecveil.runtime import check_room, printable, stage, status
 from vecveil.version import __version__
 
-COMMANDS = {
-    "demo": ("demo.command", "command", "Fit, protect and audit bundled notes or your own texts."),
-    "fit": ("fit", "command", "Learn how to hide a concept; write a protector."),
-    "frontier": ("frontier", "command", "Measure designs from gentle to strong, to choose one."),
-    "protect": ("protect", "command", "Write the protected vectors of tables."),
-    "seal": ("protect", "seal_command", "Write the protected vectors of tables, and the originals sealed."),
-    "unseal": ("sealed", "unseal_command", "Open sealed tables."),
-    "verify": ("protect", "verify_command", "Compare a protected folder with its manifest."),
-    "audit": ("audit", "command", "Attack clean and protected vectors; report what leaks."),
-    "experiment": ("experiment", "command", "Run the papers' experiments and ours (in a checkout)."),
-    "serve": ("serve", "command", "Answer OpenAI's embeddings API, protected."),
-    "scan": ("scan", "command", "Report what a vector database gives away; audit a sample."),
-    "migrate": ("migrate", "command", "Copy a vector database to a protected one."),
-    "search": ("sealed", "search_command", "Search a sealed store and rank exactly."),
-    "reseal": ("sealed", "reseal_command", "Seal the rows of a store under a new key."),
-    "index": ("sealed", "index_group", "Verify a sealed index; back it up and restore it."),
-    "compact": ("sealed", "compact_command", "Merge the segments of a sealed index."),
-    "reencode": ("sealed", "reencode_command", "Change the encoder of a sealed index."),
-    "reprotect": ("sealed", "reprotect_command", "Redraw the vectors of a sealed store."),
-    "reconcile": ("forget", "reconcile_command", "List vectors without a source, and sources without a vector."),
-    "forget": ("forget", "forget_command", "Delete the rows of ids everywhere; write a receipt."),
-    "key": ("releases", "key", "Make and list keys of keyed noise and sealed search."),
-    "ledger": ("releases", "ledger", "Show how often items were released."),
-    "methods": ("methods", "command", "List the methods and their options."),
-    "doctor": ("doctor", "command", "Report what is installed and whether it works."),
+SECTIONS = {
+    "Sealed index: encrypted, exact": {
+        "migrate": ("migrate", "command", "Copy a vector database, or a table, to a protected one."),
+        "search": ("sealed", "search_command", "Search a sealed index or store, and rank exactly."),
+        "index": ("sealed", "index_group", "Read, delete, compact, reencode, verify and back up a sealed index."),
+        "reseal": ("sealed", "reseal_command", "Seal the rows of an index or store under a new key."),
+    },
+    "Protected vectors: noise": {
+        "demo": ("demo.command", "command", "Fit, protect and audit bundled notes or your own texts."),
+        "fit": ("fit", "command", "Learn how to hide a concept; write a protector."),
+        "frontier": ("frontier", "command", "Measure designs from gentle to strong, to choose one."),
+        "protect": ("protect", "command", "Write the protected vectors of tables."),
+        "seal": ("protect", "seal_command", "Write the protected vectors of tables, and the originals sealed."),
+        "unseal": ("sealed", "unseal_command", "Open sealed tables."),
+        "verify": ("protect", "verify_command", "Compare a protected folder with its manifest."),
+        "ledger": ("releases", "ledger", "Show how often items were released."),
+        "methods": ("methods", "command", "List the methods and their options."),
+    },
+    "Measure what leaks": {
+        "audit": ("audit", "command", "Attack clean and protected vectors; report what leaks."),
+        "scan": ("scan", "command", "Report what a vector database gives away; audit a sample."),
+        "experiment": ("experiment", "command", "Run the papers' experiments and ours (in a checkout)."),
+    },
+    "Vector databases": {
+        "reprotect": ("sealed", "reprotect_command", "Redraw the vectors of a sealed store."),
+        "reconcile": ("forget", "reconcile_command", "List vectors without a source, and sources without a vector."),
+        "forget": ("forget", "forget_command", "Delete the rows of ids everywhere; write a receipt."),
+    },
+    "Keys and servers": {
+        "key": ("releases", "key", "Make and list keys of keyed noise and sealed search."),
+        "serve": ("serve", "command", "Answer OpenAI's embeddings API, protected; search a sealed index."),
+        "doctor": ("doctor", "command", "Report what is installed and whether it works."),
+    },
 }
 """Each command with its module, function and short help, in the order in which a user meets them."""
+COMMANDS = {name: command for section in SECTIONS.values() for name, command in section.items()}
 NEEDS_ROOM = dict.fromkeys(("protect", "seal", "unseal"), 1 << 30)
 """Bytes of address space for the libraries and the work of a command. Under a limit (ulimit -v), NumPy and pyarrow end
 the process without a message, so the room is checked before the command's module loads them."""
@@ -71,6 +81,14 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(f"vecveil.cli.{module}"), function)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve the command; for a name that is none, propose the nearest."""
+        if args and args[0] not in COMMANDS and (near := difflib.get_close_matches(args[0], COMMANDS, n=1)):
+            raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{near[0]}'?", ctx)
+        return super().resolve_command(ctx, args)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the options before the command; for an option of the command, say where it belongs."""
         command = next((word for word in args if word in COMMANDS), None)
@@ -83,16 +101,19 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"{name} comes after the command: vecveil {command} ... {name}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, short_help) for name, (_, _, short_help) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), short_help) for name, (_, _, short_help) in commands.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s", help="Show the version.")
 def vecveil() -> None:
-    """Store and send text embeddings without giving away what the text said about a chosen subject.
+    """Store, search and send text embeddings without giving away what the texts say.
 
-    Start with: vecveil demo
+    Encrypt and search them exactly in a sealed index, or hide a concept in them with noise, and measure what leaks.
+    Start with: vecveil migrate --help, or vecveil demo
     """
 
 
