@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from msgspec.structs import replace
 
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, StoreError
@@ -17,10 +18,11 @@ from vecveil.index.blob import SEALED_FIELD
 from vecveil.index.sealed_index import SealedIndex
 from vecveil.index.sealer import Unsealed
 from vecveil.runtime import progress
-from vecveil.stores.forgetting import Erasure, Reconciliation, begun, now
+from vecveil.stores.forgetting import CACHE_CLEARED, Erasure, Reconciliation, begun, now, unsearched
 from vecveil.stores.migrating import MigrationOptions, SourceCheck, check_source, texts_and_metadata
 from vecveil.stores.scanning import Reservoir, Sample, usable_rows
 from vecveil.stores.store import Batch, VectorStore
+from vecveil.texts.encoders.cache import matching_texts
 from vecveil.texts.tables.columns import ids_of, json_values, missing_column, printed_number, row_number
 from vecveil.texts.tables.pipeline import ID
 from vecveil.texts.tables.reading import Chunk, TableReader
@@ -31,6 +33,7 @@ REMAINS = (
     "gives the index a new key and deletes the old one. They then open only with a backup of the key file from before.",
     "Freed blocks of the disk: nothing here reaches them.",
 )
+CACHE_KEPT = "The embedding cache was not searched: it has the rows' vectors if another program encoded their texts."
 
 
 @dataclass(frozen=True)
@@ -305,7 +308,15 @@ def reconcile(index: SealedIndex, ids: Iterable[str]) -> Reconciliation:
     )
 
 
-def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[str], *, name: str) -> Erasure:
+def forget(
+    index: SealedIndex,
+    ids: Iterable[str],
+    receipt: str | os.PathLike[str],
+    *,
+    name: str,
+    cache: str | os.PathLike[str] | None = None,
+    texts: Sequence[str] = (),
+) -> Erasure:
     """Delete the rows of ``ids``, rewrite every segment that held them, and write a receipt.
 
     A killed run continues with the same call.
@@ -313,21 +324,31 @@ def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[st
     Args:
         receipt: file of the `Erasure`, written before the first deletion and after the last check.
         name: public name of the index, for the receipt.
+        cache: folder of the embedding cache, from which the texts of every version of the rows are deleted.
+        texts: further texts to delete from it.
 
     Raises:
         StoreError: the storage does not answer, or the receipt is of a different list or index.
     """
     names = list(dict.fromkeys(ids))
-    present = len(set(index.ids()).intersection(names))
+    rows = index.get(names, missing="skip")
+    known = list(dict.fromkeys([*texts, *_texts_of(index, names)]))
     before = begun(Path(receipt), name, {each.encode("utf-8", "surrogatepass"): each for each in names})
-    done = replace(before.with_own(rows=present), absent=len(names) - present)
+    done = replace(
+        before.with_own(rows=len(rows.ids), cached=None if cache is None else matching_texts(cache, known)),
+        absent=len(names) - len(rows.ids),
+        unmatched=0 if cache is None else rows.texts.count(None),
+    )
     done.save(receipt)
+    if cache is not None:
+        matching_texts(cache, known, delete=True)
     index.forget(names)
     index.refresh()
-    if left := len(set(index.ids()).intersection(names)):
+    left = len(set(index.ids()).intersection(names)) + (0 if cache is None else matching_texts(cache, known))
+    if left:
         raise StoreError(
-            f"{left:,} ids of the list are in the index again: another program writes them. Stop it, and repeat the "
-            "command.",
+            "Some rows of the list are in the index or the embedding cache again: another program writes them. Stop "
+            "it, and repeat the command.",
             code="E-STORE-DATABASE",
             param="ids",
         )
@@ -335,13 +356,22 @@ def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[st
         done,
         finished=now(),
         compacted="Every segment that held a version of the rows was rewritten, and deleted.",
-        unverified=(
-            (f"{done.earlier['rows']:,} rows were deleted by an earlier run, as the receipt said.",)
-            if done.earlier.get("rows")
-            else ()
+        unverified=tuple(unsearched(done, cache)),
+        verified=(
+            f"The ids of all {index.count():,} rows of the index were read again: none is on the list.",
+            *([] if cache is None else [CACHE_CLEARED]),
         ),
-        verified=(f"The ids of all {index.count():,} rows of the index were read again: none is on the list.",),
-        remains=tuple(REMAINS),
+        remains=(*REMAINS, *([CACHE_KEPT] if cache is None else [])),
     )
     done.save(receipt)
     return done
+
+
+def _texts_of(index: SealedIndex, names: Sequence[str]) -> set[str]:
+    """Return the texts of every version of these rows."""
+    listed, texts = pa.array(names, pa.string()), set[str]()
+    for part in index._log.refresh().parts.values():
+        rows = part.holding(listed)[1]
+        rows = rows[part.segment.array("has_text", np.uint8)[rows] != 0]
+        texts.update(part.segment.strings("text", rows).to_pylist())
+    return texts
