@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import gzip
 import json
 import os
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +21,13 @@ import pytest
 from pyarrow import csv
 
 from harness.command_line import command, environment, run
+from harness.errors import raises
 from vecveil.auditing.records.audit_record import AuditRecord
 from vecveil.auditing.records.verdict import decide, leaks
 from vecveil.auditing.report.audit_page import render_audit
-from vecveil.index import SealedIndex
+from vecveil.gateway.server.upstreams import LocalUpstream
+from vecveil.gateway.server.vector_stores import open_index
+from vecveil.index import SealedIndex, Sealer
 from vecveil.stores import Batch
 from vecveil.stores.locations import in_this_process
 from vecveil.texts.encoders import LsaEncoder, load_encoder
@@ -155,6 +160,28 @@ def test_an_index_is_verified_backed_up_and_restored(filled: Path, lsa: Path, te
     assert done.code == 1
     assert segment.name in done.err
     assert "sealed:" in run("index copy", place, filled / "plain", *key).err
+
+
+def test_a_storage_that_was_rolled_back_is_not_searched(
+    filled: Path, lsa: Path, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, place = filled / "search.keys", filled / "index"
+    ask = ("search", f"sealed:{place}", texts[7], "--seal-key", key, "--encoder", lsa)
+    shutil.copytree(place, filled / "earlier")
+    with SealedIndex(place, key) as writer:  # it only adds, and remembers its own commit
+        writer.add(["new"], ids=["new"], vectors=np.ones((1, 64)))
+    shutil.rmtree(place)
+    shutil.copytree(filled / "earlier", place)
+    done = run(*ask)
+    assert (done.code, "was rolled back" in done.err) == (1, True), done.err
+    with raises("E-INDEX-ROLLED-BACK"):  # `vecveil serve`
+        open_index("notes", str(place), Sealer(key), LocalUpstream(load_encoder(lsa)), load_encoder(lsa))
+    shutil.rmtree(filled / "search.keys.heads")
+    monkeypatch.setattr(
+        "vecveil.index.heads.create_private", Mock(side_effect=PermissionError(errno.EROFS, "Read-only"))
+    )
+    done = run(*ask)
+    assert (done.code, "warning: The newest commit of the index cannot be noted" in done.err) == (0, True), done.err
 
 
 def test_the_storage_is_attacked(tmp_path: Path, notes: Path, lsa: Path) -> None:
