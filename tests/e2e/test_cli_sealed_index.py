@@ -100,12 +100,19 @@ def test_a_store_is_copied_and_searched(filled: Path, lsa: Path, texts: list[str
         (["page<3", "page!=1"], {0, 2}),
         (["page=3", "page=4"], {3, 4}),
         (["page>2", "page<=4"], {3, 4}),
-        (["note=x"], set()),
+        (["page>3", "page<3"], set()),
     ):
         done = run(*ask, *(word for one in conditions for word in ("--where", one)))
         assert {hit["metadata"]["page"] for hit in done.json["hits"]} == pages
-    assert "No row has the field 'note' (in `where`). The rows have: page." in done.err
-    assert "Each condition takes its own --where" in run(*ask, "--where", "page>=1 and page=2").err
+    assert "Each condition takes its own --where" in done.err
+    # Before the encoder is loaded.
+    ask = (*ask[:5], "--encoder", filled / "none")
+    for condition, says in (
+        ("note=x", "No row has the field 'note' (in `--where`). The rows have: page."),
+        ("page=x", "The rows have numbers in 'page', and `--where` compares it with texts."),
+    ):
+        done = run(*ask, "--where", condition)
+        assert (done.code, says in done.err) == (1, True), done.err
     again = run(*migrate(filled, "--drop", "site"))
     assert "0 rows written" in again.err
     assert "Verified" in again.err
