@@ -9,8 +9,11 @@ import os
 import shutil
 import tempfile
 import threading
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import fsspec
 import numpy as np
@@ -227,6 +230,29 @@ def test_a_filter_by_values_of_another_type_says_so(index: SealedIndex, where: A
     assert len(index.ids({"year": [2003, "2003"]})) == 1
     for empty in ({"year": None}, {"year": [None, "x"]}, {"year": {"ne": "2003", "lt": 0}}, {"year": [1, "2003"]}):
         assert index.ids(empty) == []
+
+
+def test_times_and_numpy_numbers_are_metadata_as_in_tables(index: SealedIndex) -> None:
+    noon = datetime(2025, 3, 30, 14, tzinfo=timezone(timedelta(hours=2)))
+    given = {
+        "at": noon,
+        "days": [noon.date()],
+        "price": Decimal("3.10"),
+        "owner": UUID(int=1),
+        "size": {"n": np.int64(3), "x": np.float32(0.5), "big": np.bool_(True)},
+    }
+    index.add(["a", "b"], ids=["a", "b"], vectors=vectors(2), metadata=[given, {"at": noon - timedelta(1)}])
+    assert index.get(["a"]).metadata == [
+        {
+            "at": "2025-03-30T12:00:00+00:00",
+            "days": ["2025-03-30"],
+            "price": "3.10",
+            "owner": str(UUID(int=1)),
+            "size": {"n": 3, "x": 0.5, "big": True},
+        }
+    ]
+    for where in ({"at": {"gte": noon}}, {"days": noon.date()}, {"price": Decimal("3.10")}, {"size.n": 3}):
+        assert index.ids(where) == ["a"]
 
 
 def test_processes_see_each_others_writes(tmp_path: Path, keys: Path, index: SealedIndex) -> None:

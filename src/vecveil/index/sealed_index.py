@@ -191,7 +191,7 @@ class SealedIndex:
         Args:
             texts: text of each row; None if only ``vectors`` are stored.
             ids: distinct strings.
-            metadata: JSON object of each row; every field can be filtered by.
+            metadata: JSON object of each row; every field can be filtered by. Times become ISO texts.
             vectors: (N, n), if they are at hand; otherwise the encoder embeds the texts.
 
         Raises:
