@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, doing, note, warn
 from vecveil.cli.releases import Release
-from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, SealingError, StoreError
+from vecveil.errors import DataFileError, IncompatibleError, SealingError, StoreError
 from vecveil.gateway.bulk.job import Unsealing
 from vecveil.gateway.bulk.places import Folder, list_files, open_input
 from vecveil.io import make_folders
