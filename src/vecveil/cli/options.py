@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from vecveil.cli import VALUES
 from vecveil.errors import VecveilError
@@ -69,6 +70,10 @@ class Source(_Name):
         """Return it as it was given."""
         _remember(value, self.expected, param, ctx)
         return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Let the shell complete the names of files."""
+        return [CompletionItem(incomplete, type="file")]
 
 
 class EncoderName(_Name):
