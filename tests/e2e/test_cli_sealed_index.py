@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -274,6 +275,51 @@ def test_a_table_is_copied(tables: Path, texts: list[str], lsa: Path, tmp_path: 
     assert again.json["written"] == 2, again.err
 
 
+@pytest.mark.parametrize("name", ["lists.parquet", "fixed.parquet", "rows.npy"])
+def test_rows_without_a_vector_are_left_out(tmp_path: Path, name: str) -> None:
+    X = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+    X[2, 1] = np.nan
+    rows: list[Any] = X.tolist()
+    kind = pa.list_(pa.float32())
+    if name == "lists.parquet":
+        rows[3:6] = None, rows[3][:3], [None, *rows[5][1:]]
+    elif name == "fixed.parquet":
+        rows[3], kind = None, pa.list_(pa.float32(), 4)
+    pq.write_table(pa.table({"id": list("abcdef"), "embedding": pa.array(rows, kind)}), tmp_path / name)
+    if name == "rows.npy":
+        np.save(tmp_path / name, X)
+    assert run("key", "new", tmp_path / "search.keys").code == 0
+    words = ("migrate", tmp_path / name, f"sealed:{tmp_path}/index", "--seal-key", tmp_path / "search.keys")
+    assert run(*words).code == 1
+    done = run(*words, "--skip-bad", "--batch", 4, "--json")
+    assert done.code == 0, done.err
+    kept = {"lists.parquet": ["a", "b"], "fixed.parquet": ["a", "b", "e", "f"], "rows.npy": list("01345")}[name]
+    assert (done.json["rows"], done.json["skipped"]) == (len(kept), 6 - len(kept))
+    with SealedIndex(tmp_path / "index", tmp_path / "search.keys") as index:
+        assert sorted(index.ids()) == kept
+        assert (
+            np.abs(index.get(kept[-1:]).vectors - X["abcdef".find(kept[-1]) if name != "rows.npy" else 5]).max() < 0.01
+        )
+
+
+def test_a_second_file_is_added(tables: Path, texts: list[str], lsa: Path, tmp_path: Path) -> None:
+    (tmp_path / "more.csv").write_text("note,body\nn3,a new text\nz,another\n")
+    key = ("--seal-key", tables / "search.keys", "--encoder", lsa, "--text-column", "body")
+    place = f"sealed:{tmp_path}/index"
+    assert run("migrate", tables / "t.csv", place, *key, "--id-column", "note").code == 0
+    refused = run("migrate", tmp_path / "more.csv", place, *key, "--id-column", "note")
+    assert (refused.code, "pass --add." in refused.err) == (1, True), refused.err
+    refused = run("migrate", tmp_path / "more.csv", place, *key, "--add")  # rows of the index may have these numbers
+    assert (refused.code, "--id-column" in refused.err) == (1, True), refused.err
+    for written in (2, 0):
+        done = run("migrate", tmp_path / "more.csv", place, *key, "--id-column", "note", "--add", "--json")
+        assert (done.code, done.json["written"]) == (0, written), done.err
+    with SealedIndex(tmp_path / "index", tables / "search.keys") as index:
+        assert index.count() == 21
+        assert index.get(["n3", "z", "n4"]).texts == ["a new text", "another", texts[4]]
+    assert "--add is for sealed:" in run("migrate", "chroma:a#b", "chroma:a#c", "-p", "x.vecveil", "--add").err
+
+
 def test_codes_are_looked_up_as_they_are_written(lsa: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text,code,n\na,250.00,3.5\nb,250.0,3\nc,007,4\n")
     assert run("key", "new", tmp_path / "search.keys").code == 0
@@ -301,7 +347,7 @@ def test_codes_are_looked_up_as_they_are_written(lsa: Path, tmp_path: Path) -> N
         (["twice.csv", "--text-column", "body", "--id-column", "note", "--encoder", "{lsa}"], "1 rows"),
         (["t.csv", "--text-column", "body", "--embedding-column", "code"], "lists of float32"),
         (["protected.parquet"], "vecveil has protected"),
-        (["v.parquet", "--skip-bad"], "--skip-bad"),
+        (["v.parquet", "--keep-text"], "--keep-text"),
         (["missing.csv", "--encoder", "{lsa}"], "File not found"),
     ],
 )

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, StoreError
@@ -63,6 +65,7 @@ def fill(
     *,
     drop: Sequence[str] = (),
     skip_bad: bool = False,
+    add: bool = False,
     batch: int = 20_000,
     on_checked: Callable[[SourceCheck], None] | None = None,
     show_progress: bool | None = None,
@@ -74,6 +77,7 @@ def fill(
     Args:
         drop: fields to leave out.
         skip_bad: leave out rows without a finite vector of the right dimension; otherwise they stop the copy.
+        add: keep the rows of the index that the source lacks; otherwise they stop the copy.
         on_checked: called with the check of the source before anything is written.
 
     Raises:
@@ -101,7 +105,7 @@ def fill(
             yield Batch(rows.ids, rows.vectors, _rows(texts, metadata)), bad.total
 
     ids = (name for names in source.ids() for name in names)
-    return _copy(batches(), ids, index, -(-check.rows // batch), show_progress)
+    return _copy(batches(), ids, index, -(-check.rows // batch), show_progress, add=add)
 
 
 def fill_from_table(
@@ -110,6 +114,8 @@ def fill_from_table(
     *,
     id_column: str | None = None,
     drop: Sequence[str] = (),
+    skip_bad: bool = False,
+    add: bool = False,
     batch: int = 20_000,
     show_progress: bool | None = None,
 ) -> Filling:
@@ -122,6 +128,7 @@ def fill_from_table(
     Args:
         id_column: column of the ids; None takes ``id``, or the numbers of the rows, from 0.
         drop: columns to leave out.
+        skip_bad, add: see `fill`.
 
     Raises:
         DataFileError: the table is damaged, lacks a column, repeats an id, has NaN or infinity in a field of JSON
@@ -146,6 +153,12 @@ def fill_from_table(
     for param, name in (("id_column", id_column), *(("drop", name) for name in drop)):
         if name is not None and name not in reader.types:
             raise missing_column(reader.name, param, name, reader.types)
+    if add and id_column is None and index.exists():
+        raise InvalidInputError(
+            f"{reader.name} has no column of ids, and the numbers of its rows may be ids of the index. Name one with "
+            "id_column= (--id-column).",
+            param="id_column",
+        )
     _check_dimension(index, reader.dimension)
     kept_columns = [name for name in reader.others if name not in (id_column, *drop)]
     numbers = set(kept_columns) if reader.format in ("csv", "tsv") else set()
@@ -178,8 +191,12 @@ def fill_from_table(
         )
     empty = (None, "") if reader.format in ("csv", "tsv") else (None,)
 
+    embedding, dimension = reader.embedding_column, reader.dimension
+    lenient = embedding is not None and skip_bad
+    columns_read = [*named, *kept_columns, *([str(embedding)] if lenient else [])]
+
     def batches() -> Iterator[tuple[Batch, int]]:
-        for chunk in reader.select([*named, *kept_columns]).in_chunks(batch):
+        for chunk in reader.select(columns_read, vectors=not lenient).in_chunks(batch):
             columns = {name: json_values(chunk.columns[name]) for name in kept_columns}
             for name in numbers:
                 columns[name] = [printed_number(value) if value else None for value in columns[name]]
@@ -188,10 +205,30 @@ def fill_from_table(
                 for i in range(chunk.rows)
             ]
             X = np.empty((chunk.rows, 0), np.float32) if chunk.vectors is None else chunk.vectors
+            if lenient:
+                X = _with_nan(chunk.columns[str(embedding)], dimension or 0)
             texts = [None] * chunk.rows if chunk.texts is None else chunk.texts
-            yield Batch(_ids(chunk, id_column, reader.name), np.asarray(X, np.float32), _rows(texts, records)), 0
+            rows = Batch(_ids(chunk, id_column, reader.name), np.asarray(X, np.float32), _rows(texts, records))
+            if lenient:
+                good, bad = usable_rows(rows, dimension or 0)
+                yield rows.rows(np.flatnonzero(good).tolist()), bad.total
+            else:
+                yield rows, 0
 
-    return _copy(batches(), ids, index, -(-reader.rows // batch), show_progress)
+    return _copy(batches(), ids, index, -(-reader.rows // batch), show_progress, add=add)
+
+
+def _with_nan(values: Any, dimension: int) -> npt.NDArray[np.floating[Any]]:
+    """Return the vectors of a column; a row without a vector of ``dimension`` is NaN."""
+    if isinstance(values, np.ndarray | list):
+        return np.asarray(values, np.float64)
+    values = getattr(values, "storage", values)
+    there = pc.fill_null(pc.equal(pc.list_value_length(values), dimension), False)
+    X = np.full((len(values), dimension), np.nan)
+    X[there.to_numpy(zero_copy_only=False)] = (
+        values.filter(there).flatten().to_numpy(zero_copy_only=False).reshape(-1, dimension)
+    )
+    return X
 
 
 def _is_finite(value: Any) -> bool:
@@ -221,7 +258,13 @@ def _check_dimension(index: SealedIndex, dimension: int | None) -> None:
 
 
 def _copy(
-    batches: Iterable[tuple[Batch, int]], ids: Iterable[str], index: SealedIndex, total: int, show: bool | None
+    batches: Iterable[tuple[Batch, int]],
+    ids: Iterable[str],
+    index: SealedIndex,
+    total: int,
+    show: bool | None,
+    *,
+    add: bool,
 ) -> Filling:
     """Write the rows of ``batches`` that the index does not contain already, and verify it.
 
@@ -231,10 +274,11 @@ def _copy(
         ids: all ids of the source.
     """
     there = set(index.ids()) if index.exists() else set()
-    if foreign := there.difference(ids):
+    foreign = there.difference(ids)
+    if foreign and not add:
         raise StoreError(
-            f"The index has {len(foreign):,} rows that the source lacks. To add rows to an index, call "
-            "SealedIndex.add. To copy the source, name another folder as DEST, or delete these rows with "
+            f"The index has {len(foreign):,} rows that the source lacks. To add the source to them, pass add=True "
+            "(--add). To copy the source alone, name another folder as DEST, or delete these rows with "
             "`vecveil forget`.",
             param="dest",
         )
@@ -259,8 +303,8 @@ def _copy(
                 )
                 written += len(new)
     index.refresh(afresh=True)  # what the storage contains is compared, not local copies
-    stored = set(index.ids())
-    if stored != copied or index.count() != len(copied):
+    stored = set(index.ids()) - foreign
+    if stored != copied or index.count() != len(copied) + len(foreign):
         raise StoreError(
             f"Verification failed: {len(copied - stored):,} rows of the source are missing in the index, which has "
             f"{len(stored - copied):,} others. Stop programs that write to either, and repeat the command.",
