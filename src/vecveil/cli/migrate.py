@@ -48,7 +48,7 @@ SECTIONS = {
     "Protection": "--protector --encoder --seal-key --filter-field",
     "Fields": "--keep-text --keep --drop",
     "Table": "--text-column --id-column --embedding-column",
-    "Run": "--add --skip-bad --verify-only --json",
+    "Run": "--add --skip-bad --json",
 }
 
 
