@@ -187,6 +187,10 @@ class Experiment(ABC, Generic[S]):
         name = cell.get("problem")
         return () if name is None else (name,)
 
+    def detectors(self, spec: S, cells: Sequence[Cell]) -> set[str]:
+        """Return the detectors of entities (`vecveil.Concept.from_entities`) that the cells need."""
+        return {concept.engine for concept in spec.concepts().values() if concept.entities}
+
     def prepare(self, spec: S, bench: Bench, cells: Sequence[Cell]) -> None:
         """Prepare once for all cells, with a progress bar: by default, encode the problems' texts."""
         for name in dict.fromkeys(n for cell in cells for n in self.problems(spec, cell)):

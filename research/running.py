@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -29,7 +30,7 @@ from research.bench import Bench
 from research.experiment import Cell, Experiment
 from research.records import SCHEMA, RecordFolder
 from research.specification import Spec, digest, import_modules
-from vecveil.errors import VecveilError
+from vecveil.errors import VecveilError, optional_import
 from vecveil.io import write_text
 from vecveil.runtime import inherited_variables, progress
 from vecveil.version import __version__
@@ -74,6 +75,7 @@ _ONE_THREAD = {
     "MKL_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+_PACKAGES = {"presidio": "presidio_analyzer", "spacy": "spacy", "huggingface": "transformers"}
 _BARREN = 4  # consecutive pools that die without a result: the cause is not a cell
 _bench: Bench | None = None  # of a worker process
 
@@ -144,6 +146,9 @@ def run_cells(
         write_text(kept.spec_path, spec_text)
         try:
             if todo:
+                for detector in sorted(experiment.detectors(spec, todo)):  # before texts are encoded for minutes
+                    with optional_import(f"Experiment {experiment.name}", _PACKAGES[detector], detector):
+                        import_module(_PACKAGES[detector])
                 report(f"{experiment.name}: encoding the texts of {len(todo)} cells")
                 experiment.prepare(spec, bench, todo)
             common = {

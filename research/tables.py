@@ -12,6 +12,7 @@ from research.published import Claim, claims, published
 from research.results import Cell as TableCell
 from research.results import ClaimFinding, Column, Figure, Number, Point, Series, Table, XAxis, YAxis, number
 from research.scales import parse_scale
+from vecveil.auditing.attacks.ladder import own_attacks
 
 FEW_TEXTS = 100  # judged texts: with fewer, figures decide no claim
 
@@ -246,6 +247,11 @@ def point_table(records: Records, problem: str, tables: Sequence[str] = ()) -> T
                 "MLC confidence (Eq. 14)", *mlc, "confidence", "value", published=paper("" if eq14 else "confidence")
             ),
             *eq14,
+            *(
+                estimate(f"R-precision of {name}", "attacks", name, "r_precision")
+                for name in own_attacks()
+                if own.figures("attacks", name, "r_precision", "value")
+            ),
             estimate(metric, "utility", published=paper("utility")),
             percent("Utility kept", "utility", "relative"),
             column(

@@ -98,10 +98,18 @@ class TextCrafterSets(Experiment[TextCrafterSpec]):
             parts.append(_base_digest(bench))
         return digest(parts)
 
+    def detectors(self, spec: TextCrafterSpec, cells: Sequence[Cell]) -> set[str]:
+        own = {"presidio"} if self._needs_pii(spec, cells) else set()
+        return super().detectors(spec, cells) | own
+
+    @staticmethod
+    def _needs_pii(spec: TextCrafterSpec, cells: Sequence[Cell]) -> bool:
+        return any(cell["set"] == PII or _is_policy(spec, cell["defence"]) for cell in cells)
+
     def prepare(self, spec: TextCrafterSpec, bench: Bench, cells: Sequence[Cell]) -> None:
         for name in dict.fromkeys(n for cell in cells for n in self.problems(spec, cell)):
             _task(bench, name)
-        if any(cell["set"] == PII or _is_policy(spec, cell["defence"]) for cell in cells):
+        if self._needs_pii(spec, cells):
             _pii(bench)
         if any(cell["part"] == "sentences" for cell in cells):
             _base(bench)

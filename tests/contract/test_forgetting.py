@@ -372,3 +372,30 @@ def test_no_figure_of_an_edited_receipt_of_an_index_counts_as_found(tmp_path: Pa
     assert done.earlier == {"rows": 900}
     assert any("according to the receipt" in sentence for sentence in done.unverified)
     assert done.started > "2000"
+
+
+def test_rows_of_an_index_leave_the_embedding_cache(tmp_path: Path) -> None:
+    """The cache has the clean vectors of every version of a row, if another program encoded its texts."""
+    NoiseKeys.create(tmp_path / "search.keys", "one")
+    place, ids = f"sealed:{tmp_path}/index", tmp_path / "gone.txt"
+    with SealedIndex(place, tmp_path / "search.keys") as index:
+        index.add(["former", "b"], ids=["a", "b"], vectors=np.eye(2, DIMENSION))
+        index.add(["a"], ids=["a"], vectors=np.eye(1, DIMENSION))
+        index.add(ids=["c"], vectors=np.eye(1, DIMENSION))
+        kept = forget_rows(index, ["none"], tmp_path / "api.json", name="x")
+    assert kept.cached is None
+    assert any("embedding cache was not searched" in sentence for sentence in kept.remains)
+    texts = ["former", "a", "b", "listed", "other"]
+    EmbeddingCache(tmp_path / "cache", "some encoder").put(texts, X[: len(texts)])
+    ids.write_text("a\nc\n")
+    (tmp_path / "texts.txt").write_text("listed\n")
+    done = run(
+        *("forget", place, "--ids", ids, "--receipt", tmp_path / "receipt.json", "--json"),
+        *("--seal-key", tmp_path / "search.keys"),
+        *("--texts", tmp_path / "texts.txt", "--cache-folder", tmp_path / "cache"),
+    )
+    assert done.code == 0, done.err
+    assert [done.json[name] for name in ("rows", "cached", "unmatched")] == [2, 3, 1]
+    assert [text for text in texts if matching_texts(tmp_path / "cache", [text])] == ["b", "other"]
+    assert any("embedding cache has none" in sentence for sentence in done.json["verified"])
+    assert any("--texts" in sentence for sentence in done.json["unverified"])

@@ -9,8 +9,11 @@ import os
 import shutil
 import tempfile
 import threading
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import fsspec
 import numpy as np
@@ -178,6 +181,78 @@ def test_hybrid_search_finds_a_word_that_the_vector_does_not(index: SealedIndex)
             hybrid.search("zyxwv", mode="hybrid", alpha=alpha)
     hybrid.delete(["rare"])
     assert "rare" not in hybrid.search("zyxwv", top=5, mode="hybrid").ids
+
+
+def test_a_list_of_queries_is_encoded_at_once(index: SealedIndex) -> None:
+    X, encoded = filled(index), list[list[str]]()
+
+    def encode(texts: list[str]) -> Vectors:
+        encoded.append(texts)
+        return X[[int(text.split()[-1]) for text in texts]]
+
+    asked = SealedIndex(index.location, index._log._source._key, encoder=encode)
+    where = {"year": {"gte": 2003}}
+    several = asked.search(["text 7", "text 3"], top=3, where=where)
+    assert encoded == [["text 7", "text 3"]]
+    assert [hits.ids[0] for hits in several] == ["7", "3"]
+    for hits, query in zip(several, (X[7], X[3]), strict=True):
+        assert hits.ids == asked.search(query, top=3, where=where).ids
+    for queries in (X[[7, 3]], [X[7], X[3]], X[[7, 3]].tolist()):
+        assert [hits.ids for hits in asked.search(queries, top=3, where=where)] == [hits.ids for hits in several]
+    assert [hits.ids for hits in asked.search(X[7:8], top=1)] == [["7"]]
+    assert [hits.ids[0] for hits in asked.search(["text 7", "text 3"], mode="hybrid", alpha=0)] == ["7", "3"]
+    assert [h.ids[0] for h in asked.search(X[:2], mode="hybrid", alpha=0, words=["7", "3"])] == ["7", "3"]
+    assert asked.search([]) == []
+    with raises("E", "words"):
+        asked.search(X[:2], mode="hybrid", words=["7"])
+
+
+@pytest.mark.parametrize(
+    ("where", "stored", "compared"),
+    [
+        ({"year": "2003"}, "numbers", "texts"),
+        ({"year": {"gte": "2003"}, "tag": "odd"}, "numbers", "texts"),
+        ({"$or": [{"tag": ["even", "odd"], "year": [True, "2003"]}]}, "numbers", "texts and true or false"),
+        ({"place": "Rome 1"}, "objects", "texts"),
+        ({"tag": 1}, "texts", "numbers"),
+    ],
+)
+def test_a_filter_by_values_of_another_type_says_so(index: SealedIndex, where: Any, stored: str, compared: str) -> None:
+    filled(index)
+    texts: list[str] = []
+    asked = SealedIndex(index.location, index._log._source._key, encoder=lambda t: texts.extend(t) or np.ones((1, N)))
+    for call in (index.ids, lambda where: index.get(where=where), lambda where: asked.search("a", where=where)):
+        with raises("E-INPUT-TYPE", "where") as caught:
+            call(where)
+        assert f"The rows have {stored} in" in str(caught.value)
+        assert f"compares it with {compared}." in str(caught.value)
+    assert texts == [], "no query is encoded"
+    assert len(index.ids({"year": [2003, "2003"]})) == 1
+    for empty in ({"year": None}, {"year": [None, "x"]}, {"year": {"ne": "2003", "lt": 0}}, {"year": [1, "2003"]}):
+        assert index.ids(empty) == []
+
+
+def test_times_and_numpy_numbers_are_metadata_as_in_tables(index: SealedIndex) -> None:
+    noon = datetime(2025, 3, 30, 14, tzinfo=timezone(timedelta(hours=2)))
+    given = {
+        "at": noon,
+        "days": [noon.date()],
+        "price": Decimal("3.10"),
+        "owner": UUID(int=1),
+        "size": {"n": np.int64(3), "x": np.float32(0.5), "big": np.bool_(True)},
+    }
+    index.add(["a", "b"], ids=["a", "b"], vectors=vectors(2), metadata=[given, {"at": noon - timedelta(1)}])
+    assert index.get(["a"]).metadata == [
+        {
+            "at": "2025-03-30T12:00:00+00:00",
+            "days": ["2025-03-30"],
+            "price": "3.10",
+            "owner": str(UUID(int=1)),
+            "size": {"n": 3, "x": 0.5, "big": True},
+        }
+    ]
+    for where in ({"at": {"gte": noon}}, {"days": noon.date()}, {"price": Decimal("3.10")}, {"size.n": 3}):
+        assert index.ids(where) == ["a"]
 
 
 def test_processes_see_each_others_writes(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
@@ -733,9 +808,12 @@ def test_wrong_queries_are_refused(index: SealedIndex) -> None:
     filled(index)
     with pytest.raises(InvalidInputError, match="complex128"):
         index.search(np.ones(N, complex))
-    for query, param in ((np.zeros(N), "query"), (np.ones(3), "query"), ("", "query"), (np.ones((2, N)), "query")):
+    for query, param in ((np.zeros(N), "query"), (np.ones(3), "query"), ("", "query"), (np.ones((2, 3)), "query")):
         with raises("E", param):
             index.search(query)
+    for several in (["a", 1], [np.ones(N), np.ones(3)], [np.ones(N), "a"], np.ones((1, 1, N)), ["a", ""]):
+        with raises("E", "query"):
+            SealedIndex(index.location, index._log._source._key, encoder=lambda t: np.ones((len(t), N))).search(several)
     for where in (
         {"year": {"around": 1}},
         ["year"],

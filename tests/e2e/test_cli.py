@@ -49,6 +49,25 @@ def test_help_loads_nothing_slow(code: str, absent: set[str]) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (["re"], "plain,reseal plain,reencode plain,reprotect plain,reconcile"),
+        (["key", "n"], "plain,new"),
+        (["search", "--seal-k"], "plain,--seal-key"),
+        (["search", "sealed:x", "q", "--seal-key", "s"], "file,s"),
+    ],
+)
+def test_a_shell_completes_commands_and_options(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], completed: str
+) -> None:
+    monkeypatch.setenv("_VECVEIL_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", " ".join(["vecveil", *words]))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    done = spawn(cwd=tmp_path)
+    assert (done.code, done.out.split()) == (0, completed.split())
+
+
 def test_without_click_the_pip_line_is_printed(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise ImportError('no click here')\n")
     env = environment()

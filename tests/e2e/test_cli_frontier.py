@@ -95,8 +95,21 @@ def test_limits_print_the_number_of_a_point_for_scripts(measured: tuple[Path, Ou
     assert "Nearest: point" in none.err
     both = run(*arguments(notes, lsa, "--at-most-leak", 0.99, "--at-least-search", 0.999, "--store-alone"))
     assert (both.code, both.out) == (1, "")
-    # Without a limit the store alone would give the strongest point, whatever search it keeps.
-    assert run(*arguments(notes, lsa, "--store-alone")).code == 2
+    assert "Without a key pass --store-alone" in picked.err
+
+
+def test_who_searches_without_a_key_is_asked(
+    measured: tuple[Path, Outcome], notes: Path, lsa: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run(*arguments(notes, lsa, "--store-alone"))
+    assert (done.code, "here without a key" in done.out) == (0, True), done.err
+    asked: list[str] = []
+    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    for key in (False, True):
+        monkeypatch.setattr("click.confirm", lambda text, key=key, **options: asked.append(text) or key)
+        done = run(*arguments(notes, lsa))
+        assert (done.code, "here without a key" in done.out) == (0, not key), done.err
+    assert asked == ["Does whoever searches hold a key?"] * 2
 
 
 def test_a_point_is_fitted_from_its_folder(measured: tuple[Path, Outcome], notes: Path, tmp_path: Path) -> None:

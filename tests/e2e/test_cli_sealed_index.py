@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import gzip
 import json
 import os
@@ -11,6 +12,8 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +22,13 @@ import pytest
 from pyarrow import csv
 
 from harness.command_line import command, environment, run
+from harness.errors import raises
 from vecveil.auditing.records.audit_record import AuditRecord
 from vecveil.auditing.records.verdict import decide, leaks
 from vecveil.auditing.report.audit_page import render_audit
-from vecveil.index import SealedIndex
+from vecveil.gateway.server.upstreams import LocalUpstream
+from vecveil.gateway.server.vector_stores import open_index
+from vecveil.index import SealedIndex, Sealer
 from vecveil.stores import Batch
 from vecveil.stores.locations import in_this_process
 from vecveil.texts.encoders import LsaEncoder, load_encoder
@@ -95,12 +101,19 @@ def test_a_store_is_copied_and_searched(filled: Path, lsa: Path, texts: list[str
         (["page<3", "page!=1"], {0, 2}),
         (["page=3", "page=4"], {3, 4}),
         (["page>2", "page<=4"], {3, 4}),
-        (["note=x"], set()),
+        (["page>3", "page<3"], set()),
     ):
         done = run(*ask, *(word for one in conditions for word in ("--where", one)))
         assert {hit["metadata"]["page"] for hit in done.json["hits"]} == pages
-    assert "No row has the field 'note' (in `where`). The rows have: page." in done.err
-    assert "Each condition takes its own --where" in run(*ask, "--where", "page>=1 and page=2").err
+    assert "Each condition takes its own --where" in done.err
+    # Before the encoder is loaded.
+    ask = (*ask[:5], "--encoder", filled / "none")
+    for condition, says in (
+        ("note=x", "No row has the field 'note' (in `--where`). The rows have: page."),
+        ("page=x", "The rows have numbers in 'page', and `--where` compares it with texts."),
+    ):
+        done = run(*ask, "--where", condition)
+        assert (done.code, says in done.err) == (1, True), done.err
     again = run(*migrate(filled, "--drop", "site"))
     assert "0 rows written" in again.err
     assert "Verified" in again.err
@@ -155,6 +168,28 @@ def test_an_index_is_verified_backed_up_and_restored(filled: Path, lsa: Path, te
     assert done.code == 1
     assert segment.name in done.err
     assert "sealed:" in run("index copy", place, filled / "plain", *key).err
+
+
+def test_a_storage_that_was_rolled_back_is_not_searched(
+    filled: Path, lsa: Path, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, place = filled / "search.keys", filled / "index"
+    ask = ("search", f"sealed:{place}", texts[7], "--seal-key", key, "--encoder", lsa)
+    shutil.copytree(place, filled / "earlier")
+    with SealedIndex(place, key) as writer:  # it only adds, and remembers its own commit
+        writer.add(["new"], ids=["new"], vectors=np.ones((1, 64)))
+    shutil.rmtree(place)
+    shutil.copytree(filled / "earlier", place)
+    done = run(*ask)
+    assert (done.code, "was rolled back" in done.err) == (1, True), done.err
+    with raises("E-INDEX-ROLLED-BACK"):  # `vecveil serve`
+        open_index("notes", str(place), Sealer(key), LocalUpstream(load_encoder(lsa)), load_encoder(lsa))
+    shutil.rmtree(filled / "search.keys.heads")
+    monkeypatch.setattr(
+        "vecveil.index.heads.create_private", Mock(side_effect=PermissionError(errno.EROFS, "Read-only"))
+    )
+    done = run(*ask)
+    assert (done.code, "warning: The newest commit of the index cannot be noted" in done.err) == (0, True), done.err
 
 
 def test_the_storage_is_attacked(tmp_path: Path, notes: Path, lsa: Path) -> None:
@@ -240,6 +275,51 @@ def test_a_table_is_copied(tables: Path, texts: list[str], lsa: Path, tmp_path: 
     assert again.json["written"] == 2, again.err
 
 
+@pytest.mark.parametrize("name", ["lists.parquet", "fixed.parquet", "rows.npy"])
+def test_rows_without_a_vector_are_left_out(tmp_path: Path, name: str) -> None:
+    X = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+    X[2, 1] = np.nan
+    rows: list[Any] = X.tolist()
+    kind = pa.list_(pa.float32())
+    if name == "lists.parquet":
+        rows[3:6] = None, rows[3][:3], [None, *rows[5][1:]]
+    elif name == "fixed.parquet":
+        rows[3], kind = None, pa.list_(pa.float32(), 4)
+    pq.write_table(pa.table({"id": list("abcdef"), "embedding": pa.array(rows, kind)}), tmp_path / name)
+    if name == "rows.npy":
+        np.save(tmp_path / name, X)
+    assert run("key", "new", tmp_path / "search.keys").code == 0
+    words = ("migrate", tmp_path / name, f"sealed:{tmp_path}/index", "--seal-key", tmp_path / "search.keys")
+    assert run(*words).code == 1
+    done = run(*words, "--skip-bad", "--batch", 4, "--json")
+    assert done.code == 0, done.err
+    kept = {"lists.parquet": ["a", "b"], "fixed.parquet": ["a", "b", "e", "f"], "rows.npy": list("01345")}[name]
+    assert (done.json["rows"], done.json["skipped"]) == (len(kept), 6 - len(kept))
+    with SealedIndex(tmp_path / "index", tmp_path / "search.keys") as index:
+        assert sorted(index.ids()) == kept
+        assert (
+            np.abs(index.get(kept[-1:]).vectors - X["abcdef".find(kept[-1]) if name != "rows.npy" else 5]).max() < 0.01
+        )
+
+
+def test_a_second_file_is_added(tables: Path, texts: list[str], lsa: Path, tmp_path: Path) -> None:
+    (tmp_path / "more.csv").write_text("note,body\nn3,a new text\nz,another\n")
+    key = ("--seal-key", tables / "search.keys", "--encoder", lsa, "--text-column", "body")
+    place = f"sealed:{tmp_path}/index"
+    assert run("migrate", tables / "t.csv", place, *key, "--id-column", "note").code == 0
+    refused = run("migrate", tmp_path / "more.csv", place, *key, "--id-column", "note")
+    assert (refused.code, "pass --add." in refused.err) == (1, True), refused.err
+    refused = run("migrate", tmp_path / "more.csv", place, *key, "--add")  # rows of the index may have these numbers
+    assert (refused.code, "--id-column" in refused.err) == (1, True), refused.err
+    for written in (2, 0):
+        done = run("migrate", tmp_path / "more.csv", place, *key, "--id-column", "note", "--add", "--json")
+        assert (done.code, done.json["written"]) == (0, written), done.err
+    with SealedIndex(tmp_path / "index", tables / "search.keys") as index:
+        assert index.count() == 21
+        assert index.get(["n3", "z", "n4"]).texts == ["a new text", "another", texts[4]]
+    assert "--add is for sealed:" in run("migrate", "chroma:a#b", "chroma:a#c", "-p", "x.vecveil", "--add").err
+
+
 def test_codes_are_looked_up_as_they_are_written(lsa: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text,code,n,ok\na,250.00,3.5,true\nb,250.0,3,no\nc,007,4,true\n")
     assert run("key", "new", tmp_path / "search.keys").code == 0
@@ -270,7 +350,7 @@ def test_codes_are_looked_up_as_they_are_written(lsa: Path, tmp_path: Path) -> N
         (["twice.csv", "--text-column", "body", "--id-column", "note", "--encoder", "{lsa}"], "1 rows"),
         (["t.csv", "--text-column", "body", "--embedding-column", "code"], "lists of float32"),
         (["protected.parquet"], "vecveil has protected"),
-        (["v.parquet", "--skip-bad"], "--skip-bad"),
+        (["v.parquet", "--keep-text"], "--keep-text"),
         (["missing.csv", "--encoder", "{lsa}"], "File not found"),
     ],
 )

@@ -109,6 +109,7 @@ def sample_frontier(variant: str = "full") -> dict[str, Any]:
         "points": points,
         "seconds": 60.0,
         "ceiling": 0.5,
+        "store_alone": False,
     }
     if variant == "hostile":
         record |= {"concept": HOSTILE, "readers": [HOSTILE], "missing": {"mlp": HOSTILE}, "vecveil": HOSTILE}

@@ -142,6 +142,7 @@ def frontier(
     query_noise: float = 1,
     candidates: Sequence[int] = CANDIDATES,
     leak_ceiling: float = PART,
+    store_alone: bool = False,
     groups: Sequence[Any] | None = None,
     long_texts: Literal["cut", "split"] = "cut",
     out: str | os.PathLike[str] | None = None,
@@ -166,6 +167,8 @@ def frontier(
         query_noise: 0 measures search for queries through the map without noise.
         candidates: numbers of candidates to measure sealed search with, below the size of the collection.
         leak_ceiling: maximum share of the clean leak over chance that may remain at a recommended point.
+        store_alone: recommend by search in the protected vectors alone, for a search without a key. By default search
+            counts after exact ranking.
         groups: N ids of texts that belong together (a document, a patient). Near-duplicates always do.
         long_texts: as in `vecveil.fit`; the windows of a split text stay in one group.
         out: folder for the record and finished points, from which the next call continues.
@@ -230,8 +233,9 @@ def frontier(
     settings = _settings(matches, groups, retrieval, (collection_size, query_noise, candidates), info, seed)
     folder = None if out is None else expanded(out)
     earlier = None if folder is None else _earlier(folder, settings)
-    if earlier is not None and folder is not None and earlier.ceiling != leak_ceiling:
-        earlier = structs.replace(earlier, ceiling=leak_ceiling)
+    wanted: dict[str, Any] = {"ceiling": leak_ceiling, "store_alone": store_alone}
+    if earlier is not None and folder is not None and wanted != {name: getattr(earlier, name) for name in wanted}:
+        earlier = structs.replace(earlier, **wanted)
         earlier.save(folder / FILE)
     if earlier is not None and earlier.is_complete:
         return earlier
@@ -253,7 +257,7 @@ def frontier(
         designs=len(designs(X.shape[1])),
         points=(),
         seconds=0.0,
-        ceiling=leak_ceiling,
+        **wanted,
     )
     spent = record.seconds
     for number, design in bench.remaining(record, show_progress):

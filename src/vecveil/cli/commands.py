@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem, shell_complete
 
 from vecveil.cli import VALUES
 from vecveil.errors import FitWarning, KeyFileError, MemoryLimitError, SealingError, VecveilError
@@ -100,6 +101,13 @@ class LazyGroup(click.Group):
             name = error.option_name
             raise click.UsageError(f"{name} comes after the command: vecveil {command} ... {name}", ctx) from None
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin with ``incomplete``."""
+        commands = [
+            CompletionItem(name, help=text) for name, (*_, text) in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
         for title, commands in SECTIONS.items():
@@ -117,6 +125,7 @@ def vecveil() -> None:
     """
 
 
+_COMPLETE = "_VECVEIL_COMPLETE"
 FAILED, MISUSED, INTERRUPTED, NOBODY_READS, TERMINATED = 1, 2, 130, 141, 143
 _CONTINUE = "run the same command again to continue."
 _NO_MEMORY = ("cannot allocate memory", "failed to map segment", "start new thread")
@@ -128,6 +137,8 @@ class _Terminated(KeyboardInterrupt):
 
 
 def run(arguments: Sequence[str]) -> int:
+    if instruction := os.environ.get(_COMPLETE):  # a shell completes a line
+        return shell_complete(vecveil, {}, "vecveil", _COMPLETE, instruction)
     for stream in (sys.stdout, sys.stderr):  # a terminal that cannot print a character must not stop a run
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

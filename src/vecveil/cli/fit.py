@@ -11,7 +11,7 @@ from typing import Any, get_args
 import click
 from click.core import ParameterSource
 
-from vecveil.auditing.records.frontier_record import SEARCH_KEPT, FrontierPoint, FrontierRecord, Leak
+from vecveil.auditing.records.frontier_record import FrontierPoint, FrontierRecord, Leak
 from vecveil.auditing.records.verdict import FIRST_CHOICE, MOST, PART
 from vecveil.auditing.report.text import duration
 from vecveil.cli import options as shared
@@ -444,11 +444,11 @@ def _search(report: Mapping[str, Any], frontier: tuple[FrontierRecord, FrontierP
     if neighbours is None:
         return "not measured by this fit"
     found = f"the store alone finds {share(neighbours)} of the ten nearest neighbours among the fit's own texts"
-    if "sealed_search" in report or neighbours >= LITTLE_RECALL:
+    if "sealed_search" in report or neighbours >= LITTLE_RECALL or (frontier and frontier[0].store_alone):
         return found
     if frontier is not None:
         record, point = frontier
-        ranked = point.enough(SEARCH_KEPT)
+        ranked = record.ranked(point)
         if ranked is not None and ranked.candidates:
             return (
                 f"{found}; sealed search with {ranked.candidates} candidates (`vecveil search --candidates "
@@ -520,13 +520,8 @@ def _advice(
     recall = report.get("rewriting", {}).get("detector_recall")
     if left > PART and recall and recall["recall"] < MUCH_FOUND:
         tries.append(f"Give a --detector that finds more than {share(recall['recall'])} of the mentions.")
-    verdict = (
-        "Not ready: too much can be recovered."
-        if left > PART
-        else "Perhaps ready: some of it can be recovered."
-        if left > MOST or tries
-        else "Ready to audit: little can be recovered."
-    )
+    word = "Not ready" if left > PART else "Perhaps ready" if left > MOST or tries else "Ready to audit"
+    verdict = f"{word}: {share(left)} of what clean vectors reveal over chance can be recovered."
     return " ".join([verdict, *tries, audit])
 
 

@@ -151,11 +151,11 @@ def forget_command(
     if len({path.absolute() for path in (ids_file, receipt_file)}) < 2:
         raise click.UsageError("--receipt and --ids must be different files.")
     if index_place(database) is not None:
-        refuse_other_options("ids_file", "receipt_file", "seal_key", "as_json")
+        refuse_other_options("ids_file", "receipt_file", "seal_key", "texts_file", "cache_folder", "as_json")
         with opened(database, seal_key) as index:
             from vecveil.stores.filling import forget as forget_rows
 
-            done = forget_rows(index, _ids(ids_file), receipt_file, name=short_name(database))
+            done = forget_rows(index, _ids(ids_file), receipt_file, name=short_name(database), **_cached(options))
         return _report(done, receipt_file, as_json)
     blobs_file, ledger_file = options["blobs_file"], options["ledger_file"]
     blobs = None if blobs_file is None else SqliteBlobs(blobs_file)
@@ -175,10 +175,15 @@ def forget_command(
             compact=options["compact"],
             sealer=sealer,
             collection=name,
-            cache=options["cache_folder"] or default_cache_folder(),
-            texts=read_corpus(options["texts_file"], param="texts"),
+            **_cached(options),
         )
     _report(done, receipt_file, as_json)
+
+
+def _cached(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments about the embedding cache."""
+    texts = read_corpus(options["texts_file"], param="texts")
+    return {"cache": options["cache_folder"] or default_cache_folder(), "texts": texts}
 
 
 def _report(done: Erasure, receipt_file: Path, as_json: bool) -> None:

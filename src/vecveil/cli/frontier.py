@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +82,10 @@ SECTIONS = {
 )
 @shared.query_noise_option("0 measures search for queries without noise, as `vecveil search --query-noise 0`.")
 @click.option(
-    "--store-alone",
-    is_flag=True,
-    help="With --at-least-search or --at-most-leak: judge search by the protected vectors alone, without exact "
-    "ranking.",
+    "--store-alone/--sealed",
+    default=None,
+    help="Whoever searches holds no key, so that the protected vectors alone answer; or holds one, so that sealed rows "
+    "are ranked exactly [default: asked in a terminal, else --sealed].",
 )
 @shared.encoder_options
 @shared.seed_option
@@ -95,7 +96,7 @@ def command(
     concept: Path,
     at_most_leak: float | None,
     at_least_search: float | None,
-    store_alone: bool,
+    store_alone: bool | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -111,8 +112,6 @@ def command(
     """
     form = table_format(options)
     limits = at_most_leak is not None or at_least_search is not None
-    if store_alone and not limits:
-        raise click.UsageError("--store-alone requires --at-most-leak or --at-least-search.")
     if out.is_file():
         raise InvalidInputError(f"--out needs a folder: {out.name} is a file.", param="out")
     hidden, rows = read_rows(input, concept, form, columns=(options["group_column"],))
@@ -126,6 +125,11 @@ def command(
             "does not read. Shorten its list of terms.",
             param="concept",
         )
+    if store_alone is None and sys.stdin.isatty():
+        store_alone = not click.confirm("Does whoever searches hold a key?", default=True, err=True)
+    elif store_alone is None:
+        note("Recommended for a search with a key, which ranks sealed rows exactly. Without a key pass --store-alone.")
+        store_alone = False
     column = options["group_column"]
     encoder = load_encoder_named(options, default="minilm")
     assert encoder is not None
@@ -141,6 +145,7 @@ def command(
             query_noise=options["query_noise"],
             candidates=options["candidates"] or CANDIDATES,
             leak_ceiling=options["leak_ceiling"],
+            store_alone=store_alone,
             groups=None if column is None else rows.columns[column],
             out=out,
             long_texts=options["long_texts"],

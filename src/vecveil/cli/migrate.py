@@ -47,7 +47,7 @@ SECTIONS = {
     "Protection": "--protector --encoder --seal-key --filter-field",
     "Fields": "--keep-text --keep --drop",
     "Table": "--text-column --id-column --embedding-column",
-    "Run": "--skip-bad --verify-only --json",
+    "Run": "--add --skip-bad --json",
 }
 
 
@@ -61,6 +61,7 @@ SECTIONS = {
 )
 @click.option("--drop", multiple=True, metavar="FIELD", help="Leave out this field; may be repeated.")
 @click.option("--skip-bad", is_flag=True, help="Leave out rows without a finite vector of the right dimension.")
+@click.option("--add", is_flag=True, help="Into sealed: keep the rows of the index that SOURCE lacks.")
 @click.option(
     "--seal-key",
     type=shared.SEAL_KEY,
@@ -84,9 +85,9 @@ def command(source: str, dest: str, protector_file: Path | None, **options: Any)
     and the ids are copied unchanged. After an interruption the same command continues. SOURCE is not changed.
 
     DEST sealed:FOLDER or sealed:URL is a sealed index: it takes exact vectors, texts and all fields, encrypted, and no
-    protector. It may contain rows of an interrupted copy. --encoder records which encoder made the vectors. SOURCE may
-    then be a table too: CSV, JSON lines (also .gz), Parquet or .npy. Without vectors, --encoder encodes its texts; the
-    other columns become metadata.
+    protector. It may contain rows of an interrupted copy; with --add it keeps other rows too. --encoder records which
+    encoder made the vectors. SOURCE may then be a table too: CSV, JSON lines (also .gz), Parquet or .npy. Without
+    vectors, --encoder encodes its texts; the other columns become metadata.
 
     With --filter-field the database sees which rows have equal values in that field, not the values.
     """
@@ -95,6 +96,8 @@ def command(source: str, dest: str, protector_file: Path | None, **options: Any)
         return _to_index(source, dest, options, table)
     if named := next((name for name, value in table.items() if value not in (None, "utf-8")), None):
         raise click.UsageError(f"--{named.replace('_', '-')} is for a table as SOURCE, with sealed: as DEST.")
+    if options.pop("add"):
+        raise click.UsageError("--add is for sealed: as DEST.")
     batch, seal_key, as_json = options.pop("batch") or 1000, options.pop("seal_key"), options.pop("as_json")
     verify_only, yes = options.pop("verify_only"), options.pop("yes")
     state_file = options.pop("state_file") or default_state_file(dest)
@@ -155,8 +158,9 @@ def command(source: str, dest: str, protector_file: Path | None, **options: Any)
 def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, Any]) -> None:
     from vecveil.stores.filling import fill, fill_from_table
 
-    taken = ("seal_key", "encoder", "encoder_options", "drop", "batch", "as_json")
-    seal_key, drop, batch = options["seal_key"], options["drop"], options["batch"]
+    taken = ("seal_key", "encoder", "encoder_options", "drop", "skip_bad", "add", "batch", "as_json")
+    how = {name: options[name] for name in ("drop", "skip_bad", "add")}
+    seal_key, batch = options["seal_key"], options["batch"]
     of_table = ":" not in source or os.path.exists(source)  # a location may contain a password
     if of_table:
         if os.path.isdir(source):
@@ -168,7 +172,7 @@ def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, 
         id_column = table.pop("id_column")
         reader = read_table(source, **table)
     else:
-        refuse_other_options(*taken, "skip_bad")
+        refuse_other_options(*taken)
     opened(dest, seal_key, new=True).close()  # checks the key, before an encoder is loaded
     encoder, own = options["encoder"], options["encoder_options"]
     if of_table:
@@ -176,11 +180,10 @@ def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, 
             encoded = reader.embedding_column is None
             note(f"{reader.rows:,} rows of {reader.name}; {'their texts are encoded' if encoded else 'with vectors'}.")
             batch = batch or (ENCODED_BATCH if encoded else BATCH)
-            done = fill_from_table(reader, index, id_column=id_column, drop=drop, batch=batch)
+            done = fill_from_table(reader, index, id_column=id_column, batch=batch, **how)
     else:
         with open_store(source) as store, opened(dest, seal_key, index_encoder(encoder, own), new=True) as index:
-            skip_bad = options["skip_bad"]
-            done = fill(store, index, drop=drop, skip_bad=skip_bad, batch=batch or BATCH, on_checked=_index_plan)
+            done = fill(store, index, batch=batch or BATCH, on_checked=_index_plan, **how)
     _copied(done, reader.name if of_table else short_name(source), dest, options["as_json"])
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from vecveil.cli import VALUES
 from vecveil.errors import VecveilError
@@ -69,6 +70,10 @@ class Source(_Name):
         """Return it as it was given."""
         _remember(value, self.expected, param, ctx)
         return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Let the shell complete the names of files."""
+        return [CompletionItem(incomplete, type="file")]
 
 
 class EncoderName(_Name):
@@ -270,6 +275,10 @@ _FILES = ("path", "embeddings", "output", "key")
 """Parameters of errors that the name of a file begins."""
 _FILE_NAME = re.compile(r"[^\s\\/]{1,60}\.[A-Za-z]{1,7}[A-Za-z0-9]")
 """A name that ends like a file's, which no token or base64 does."""
+_PLAIN_NAME = re.compile(r"(?=.{1,40}$)[a-z]{1,16}([-_.][a-z]{1,16})*")
+"""Short words in small letters, as a mistyped name has them and no random key."""
+_WITH_OPTION = re.compile(r"\b\w+=[^\s()]* \((--[^()]+)\)")
+"""An argument of Python that a message names beside the option."""
 _TOKEN = re.compile(r"(?:sk|pk|hf|gh[a-z]|xox[a-z])[-_]\S*[A-Za-z0-9]{16}")
 """A name that starts like an API token, some of which have no digit; names such as ``hf-embeddings`` do not match."""
 
@@ -327,7 +336,7 @@ def in_options(error: VecveilError, context: click.Context, values: Mapping[str,
         text = text.removeprefix(f"{owner}: ")
     for name, option in names.items():
         text = text.replace(f"`{name}`", f"`{option}`")
-    return text
+    return _WITH_OPTION.sub(r"\1", text)
 
 
 def _is_python(owner: str) -> bool:
@@ -341,6 +350,7 @@ def without_secrets(text: str, values: Mapping[str, tuple[str, str]]) -> str:
     """Return the sentence without what may be a secret, given in place of a file's name."""
     for value, (option, expected) in values.items():
         parts = {value, Path(value).name, *re.split(r"[=:/\\]", value)} - {"", "env"}
+        parts = {part for part in parts if not _PLAIN_NAME.fullmatch(part)}
         if not expected or _FILE_NAME.fullmatch(Path(value).name) or not any(part in text for part in parts):
             continue
         for part in sorted(parts, key=len, reverse=True):

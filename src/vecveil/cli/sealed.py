@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, doing, note, warn
 from vecveil.cli.releases import Release
-from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, SealingError, StoreError
+from vecveil.errors import DataFileError, IncompatibleError, SealingError, StoreError
 from vecveil.io import make_folders
 from vecveil.stores.locations import index_place, public_name, short_name
 from vecveil.texts.encoders import load_encoder
@@ -209,6 +209,9 @@ def _search_index(location: str, query: str, options: dict[str, Any]) -> Ranking
     with opened(location, seal_key) as index:
         if name is None and index.noted_encoder is None:
             raise click.UsageError("The index does not record its encoder: name it with --encoder.")
+        if conditions and not index.ids(conditions):  # before an encoder is loaded, which may take long
+            note("No row matches. Each condition takes its own --where; 2024 is a number, '\"2024\"' is a text.")
+            return index.read([])
     with opened(location, seal_key, index_encoder(name or "minilm", options["encoder_options"])) as index:
         try:
             index.refresh()
@@ -216,22 +219,13 @@ def _search_index(location: str, query: str, options: dict[str, Any]) -> Ranking
             if name is None and error.code == "E-INCOMPATIBLE-ENCODER":
                 raise click.UsageError("Name the encoder of the index with --encoder: it is not minilm.") from None
             raise
-        hits = index.read(
-            index.find(
-                query,
-                top=options["top"],
-                where=conditions or None,
-                candidates=options["candidates"],
-                mode="hybrid" if options["hybrid"] else "vectors",
-            )
+        return index.search(
+            query,
+            top=options["top"],
+            where=conditions or None,
+            candidates=options["candidates"],
+            mode="hybrid" if options["hybrid"] else "vectors",
         )
-        if conditions and not hits.ids:
-            try:
-                index.ids(conditions)
-                note("No row matches. Each condition takes its own --where; 2024 is a number, '\"2024\"' is a text.")
-            except InvalidInputError as error:  # the error names the fields
-                note(str(error))
-    return hits
 
 
 def _conditions(where: Sequence[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:

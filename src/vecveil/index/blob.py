@@ -34,6 +34,7 @@ import numpy.typing as npt
 from vecveil.errors import InvalidInputError, StoreError
 from vecveil.index.keystore import KEY_ID_BYTES, NONCE_BYTES, framed
 from vecveil.io import create_private, expanded
+from vecveil.texts.tables.columns import filter_value
 from vecveil.types import Embeddings
 from vecveil.validation import check_ids
 
@@ -44,7 +45,6 @@ VERSION = b"\x01"
 HEADER_BYTES = 1 + KEY_ID_BYTES
 NONCE_END = HEADER_BYTES + NONCE_BYTES
 PRECISIONS = ("float16", "int8", "float32")
-JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _HEAD = struct.Struct("<BBI")
 _DEEPEST = 100  # levels of metadata
 _PAYLOAD, _COMPRESSED = 1, 2
@@ -54,6 +54,18 @@ _PURPOSE = b"vecveil sealed blob"
 _UUID = re.compile(
     rb"s(?:urn:uuid:)?\{?[0-9a-f]{8}(-?)[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}\}?", re.IGNORECASE
 )
+
+
+def _written(value: Any) -> Any:
+    """Return a value of metadata that JSON lacks as tables are read and filters compare it."""
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return value.item()
+    if (text := filter_value(value)) is value:
+        raise TypeError
+    return text
+
+
+JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_written).encode
 
 
 def canonical_ids(ids: Any, rows: int, *, owner: str) -> list[bytes]:
@@ -112,7 +124,10 @@ def encode_vectors(X: Embeddings, precision: str, *, owner: str) -> list[bytes]:
 
 
 def metadata_json(row: Any, owner: str, index: int) -> str:
-    """Return one row's metadata as JSON; an error names the row ``index`` and the field."""
+    """Return one row's metadata as JSON; an error names the row ``index`` and the field.
+
+    Times, decimals and UUIDs become texts, as those of tables do, and NumPy's numbers Python's.
+    """
     try:
         if row is not None and (not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row)):
             raise TypeError
@@ -125,8 +140,8 @@ def metadata_json(row: Any, owner: str, index: int) -> str:
     except (TypeError, ValueError, RecursionError):  # the message may quote a value
         raise InvalidInputError(
             f"{owner}: `metadata` has {_fault(row)} in row {index + 1} (counted from 1). Each row is a JSON object "
-            f"with string keys, at most {_DEEPEST} levels deep. Write dates as text, NumPy's numbers as Python's "
-            "(.item()), and None for NaN and infinity.",
+            f"with string keys, at most {_DEEPEST} levels deep. Times, decimals and UUIDs are "
+            "written as texts; write None for NaN and infinity.",
             code="E-SEAL-METADATA",
             param="metadata",
         ) from None

@@ -11,7 +11,7 @@ import json
 import operator as operators
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import InvalidInputError, optional_import
+from vecveil.index.searchable import check_fields
 from vecveil.texts.folding import without_surrogates
 from vecveil.texts.tables.columns import filter_value
 
@@ -38,6 +39,7 @@ _ORDERS: dict[str, tuple[Any, Callable[..., Any]]] = {  # for texts, for numbers
 }
 _ABSENT = re.compile(r"No match for FieldRef\.Name\((.*)\) in ", re.DOTALL)
 _KINDS = ("text", "number", "truth")
+_NAMES = {"text": "texts", "number": "numbers", "truth": "true or false", "other": "objects"}
 _TEXTS = pa.schema([("value", pa.string())])
 _WITHIN = {"contains": False, "icontains": True}  # operator: without regard to case
 _OPERATORS = ("eq", "ne", *_ORDERS, "in", "nin", "exists", *_WITHIN)
@@ -158,9 +160,9 @@ class MetadataTable:
                 mask &= self._condition(name, operator, operand)
         return mask
 
-    def fields(self, mask: Mask) -> set[str]:
-        """Return the fields that have a value in a row of ``mask``."""
-        return {name for (name, _), column in self._columns.items() if mask[column()[0]].any()}
+    def fields(self, mask: Mask) -> set[Key]:
+        """Return the fields that have a value in a row of ``mask``, with the kinds of the values."""
+        return {key for key, column in self._columns.items() if mask[column()[0]].any()}
 
     def _condition(self, name: str, operator: str, operand: Any) -> Mask:
         if operator == "exists":
@@ -280,26 +282,53 @@ def _columns(texts: Sequence[str]) -> tuple[dict[Key, Column], set[str]]:
     return columns, lists
 
 
-def compared_fields(where: Where) -> set[str]:
-    """Return the fields whose values ``where`` compares; ``exists`` may ask for a field that no row has."""
-    names: set[str] = set()
+def check_compared(where: Where, stored: Mapping[str, Collection[str]]) -> None:
+    """Raise for a field that no row has, or of which no row has a value of the type that ``where`` compares with.
+
+    Args:
+        stored: kinds of the values of each field.
+    """
+    compared = compared_fields(where)
+    check_fields(compared, [stored])
+    for name, kinds in sorted(compared.items()):
+        if kinds and "none" not in kinds and kinds.isdisjoint(stored[name]):
+            theirs, ours = (" and ".join(sorted(map(_NAMES.__getitem__, some))) for some in (stored[name], kinds))
+            raise InvalidInputError(
+                f"The rows have {theirs} in {name[:60]!r}, and `where` compares it with {ours}.",
+                code="E-INPUT-TYPE",
+                param="where",
+            )
+
+
+def compared_fields(where: Where) -> dict[str, set[str]]:
+    """Return the fields whose values ``where`` compares, each with the kinds of values that it may be equal to.
+
+    ``exists`` may ask for a field that no row has. Of an expression, and of a value that is only to differ, the kinds
+    are unknown.
+    """
+    fields: dict[str, set[str]] = {}
     if not isinstance(where, pc.Expression):
         for name, condition in where.items():
             if name in _JOINS:
-                names.update(*map(compared_fields, _parts(condition)))
-            elif any(operator != "exists" for operator, _ in _conditions(condition)):
-                names.add(name)
-        return names
+                for part in _parts(condition):
+                    for inner, kinds in compared_fields(part).items():
+                        fields.setdefault(inner, set()).update(kinds)
+                continue
+            for operator, operand in _conditions(condition):
+                if operator != "exists":
+                    values = operand if operator == "in" else [] if operator in ("ne", "nin") else [operand]
+                    fields.setdefault(name, set()).update(map(_kind, values))
+        return fields
     from pyarrow.dataset import dataset  # imports pandas where it is installed
 
     while True:  # an expression does not list its fields: evaluating it names one that the table lacks
         try:
-            dataset(pa.table({name: pa.nulls(0) for name in names})).to_table(filter=where)
+            dataset(pa.table({name: pa.nulls(0) for name in fields})).to_table(filter=where)
         except pa.ArrowException as error:
-            if (unknown := _ABSENT.search(str(error))) is not None and unknown[1] not in names:
-                names.add(unknown[1])
+            if (unknown := _ABSENT.search(str(error))) is not None and unknown[1] not in fields:
+                fields[unknown[1]] = set()
                 continue
-        return names
+        return fields
 
 
 def _evaluated(table: Any, rows: int, where: Any, absent: Any) -> Mask:

@@ -21,6 +21,10 @@ from vecveil.index.chain import Chain
 from vecveil.io import LockedError, create_private, expanded, locked
 
 
+class HeadMemoryWarning(RuntimeWarning):
+    """The newest commit cannot be remembered, so that a storage that is rolled back goes unnoticed."""
+
+
 class Head(Struct, frozen=True, forbid_unknown_fields=True):
     """The number and digest of a commit, and the index that it belongs to."""
 
@@ -121,4 +125,4 @@ class HeadMemory:
                 raise StoreError(
                     f"{said} The index is unharmed.", code="E-INDEX-STORAGE", param="trusted_state"
                 ) from error
-            warnings.warn(f"{said} A storage that is rolled back goes unnoticed.", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{said} A storage that is rolled back goes unnoticed.", HeadMemoryWarning, stacklevel=2)

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
@@ -18,12 +18,11 @@ import pyarrow as pa
 
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wrong_type
 from vecveil.index.blob import check_range, metadata_json
-from vecveil.index.filters import MetadataTable, Where, check_where, compared_fields
+from vecveil.index.filters import MetadataTable, Where, check_compared, check_where
 from vecveil.index.index_keys import KeySource
 from vecveil.index.log import RETAIN, SegmentLog, StorageOptions, incomplete
 from vecveil.index.scan import nearest
 from vecveil.index.sealer import Ranking, Unsealed
-from vecveil.index.searchable import check_fields
 from vecveil.index.segments import PRECISIONS, encode_vectors
 from vecveil.index.state import LoadedSegment, Snapshot
 from vecveil.index.words import Words, scores
@@ -44,11 +43,24 @@ Answer = TypeVar("Answer")
 Mode = Literal["vectors", "hybrid"]
 Selection = tuple[LoadedSegment, npt.NDArray[np.bool_]]
 Hit = tuple[float, LoadedSegment, int]
+_Vector = np.ndarray[tuple[int], np.dtype[np.floating[Any]]]
+_Matrix = np.ndarray[tuple[int, int], np.dtype[np.floating[Any]]]
 
 _OWNER = "SealedIndex"
 _ONE_THREAD = 500_000  # rows that one thread searches
 _opened: WeakSet[SealedIndex] = WeakSet()
 _FUSED = 60  # k of reciprocal rank fusion (Cormack et al., SIGIR 2009)
+
+
+class SearchOptions(TypedDict, total=False):
+    """The options of `SealedIndex.search`."""
+
+    top: int
+    where: Where | None
+    mode: Mode
+    words: str | Sequence[str] | None
+    alpha: float
+    candidates: int | None
 
 
 class SealedIndex:
@@ -179,7 +191,7 @@ class SealedIndex:
         Args:
             texts: text of each row; None if only ``vectors`` are stored.
             ids: distinct strings.
-            metadata: JSON object of each row; every field can be filtered by.
+            metadata: JSON object of each row; every field can be filtered by. Times become ISO texts.
             vectors: (N, n), if they are at hand; otherwise the encoder embeds the texts.
 
         Raises:
@@ -219,18 +231,24 @@ class SealedIndex:
             records = ["null"] * len(names)
             self._log.append(lambda *layout: _rows(names, None, None, records, *layout), None, deleted=True)
 
+    @overload
+    def search(self, query: str | _Vector, **options: Unpack[SearchOptions]) -> Ranking: ...
+    @overload
+    def search(self, query: list[str] | list[_Vector] | _Matrix, **options: Unpack[SearchOptions]) -> list[Ranking]: ...
     def search(
         self,
-        query: str | npt.NDArray[np.floating[Any]],
+        query: Any,
         *,
         top: int = 10,
         where: Where | None = None,
         mode: Mode = "vectors",
-        words: str | None = None,
+        words: str | Sequence[str] | None = None,
         alpha: float = 0.5,
         candidates: int | None = None,
-    ) -> Ranking:
+    ) -> Ranking | list[Ranking]:
         """Return the ``top`` rows by the exact cosine of ``query``, a text or vector (n,).
+
+        For a list of texts, or vectors (m, n), a list has the `Ranking` of each.
 
         Args:
             where: conditions by metadata field: a value, a list of values, or operators as in
@@ -238,23 +256,24 @@ class SealedIndex:
                 exists, and for parts of a text contains and icontains); joined by ``$and``, ``$or`` and ``$not``; or an
                 expression of ``pyarrow.compute``.
             mode: ``hybrid`` adds words (BM25) by reciprocal ranks. The scores stay cosines.
-            words: text whose words ``hybrid`` looks for; by default ``query``.
+            words: text whose words ``hybrid`` looks for, of several queries a list; by default ``query``.
             alpha: weight of the vectors in ``hybrid``, from 0 (words alone) to 1 (vectors alone).
             candidates: rows to rank exactly at least; None takes the index's number.
 
         Raises:
-            InvalidInputError: no row has a field that ``where`` compares.
+            InvalidInputError: no row has a field that ``where`` compares, or a value there of the type that it
+                compares with.
             StoreError: there is no index, or an object that another process saw is missing.
             SealingError: an object does not open.
         """
+        several = _several(query)
 
-        def answer() -> Ranking:
-            hits = self._find(query, top, where, mode, words, alpha, candidates)
-            if not hits:
-                self._check_fields(where)
-            return self._read(hits)
+        def answer() -> list[Ranking]:
+            found = self._find(query if several else [query], top, where, mode, words, alpha, candidates, strict=True)
+            return [self._read(hits) for hits in found]
 
-        return self._retried(answer)
+        rankings = self._retried(answer)
+        return rankings if several else rankings[0]
 
     def find(
         self,
@@ -268,7 +287,7 @@ class SealedIndex:
         candidates: int | None = None,
     ) -> list[Hit]:
         """Return score, segment and row of what `search` returns; no text is opened. An unknown field is no error."""
-        return self._retried(lambda: self._find(query, top, where, mode, words, alpha, candidates))
+        return self._retried(lambda: self._find([query], top, where, mode, words, alpha, candidates)[0])
 
     def _retried(self, answer: Callable[[], Answer]) -> Answer:
         """Return what ``answer`` does, from a newer state if another process has deleted an object that it reads.
@@ -286,14 +305,17 @@ class SealedIndex:
 
     def _find(
         self,
-        query: str | npt.NDArray[np.floating[Any]],
+        queries: Any,
         top: int,
         where: Where | None,
         mode: Mode,
-        words: str | None,
+        words: str | Sequence[str] | None,
         alpha: float,
         candidates: int | None,
-    ) -> list[Hit]:
+        *,
+        strict: bool = False,
+    ) -> list[list[Hit]]:
+        """Return the hits of each query; with ``strict`` check the fields of ``where`` before a text is encoded."""
         owner = f"{_OWNER}.search"
         top = check_count(top, owner=owner, param="top")
         candidates = self.candidates if candidates is None else candidates
@@ -302,23 +324,29 @@ class SealedIndex:
             raise InvalidInputError(f"{owner}: `mode` is vectors or hybrid.", code="E-INPUT-NAME", param="mode")
         alpha = check_probability(alpha, owner=owner, param="alpha")
         snapshot = self._snapshot()
-        q = self._query(query, snapshot.encoder, owner)
-        if snapshot.dimension is not None and len(q) != snapshot.dimension:
+        parts = self._selected(snapshot, where, owner)
+        if strict and not any(mask.any() for _, mask in parts):
+            self._check_fields(where)
+        Q = self._queries(queries, snapshot.encoder, owner)
+        if snapshot.dimension is not None and len(Q) and Q.shape[1] != snapshot.dimension:
             raise IncompatibleError(
-                f"{owner}: the index contains vectors of {snapshot.dimension} dimensions; the query has {len(q)}.",
+                f"{owner}: the index contains vectors of {snapshot.dimension} dimensions; the query has {Q.shape[1]}.",
                 param="query",
             )
-        parts = self._selected(snapshot, where, owner)
-        best = self._ranked(q, parts, k if mode == "hybrid" else top, k, top)
-        if mode == "hybrid":
-            words = query if words is None and isinstance(query, str) else words
-            if not isinstance(words, str):
-                raise InvalidInputError(
-                    f"{owner}: mode='hybrid' needs a text as query, or as words=...",
-                    param="query" if words is None else "words",
-                )
-            best = self._fused(q, words, parts, best, k, alpha)
-        return best[:top]
+        if mode == "vectors":
+            return [self._ranked(q, parts, top, k, top) for q in Q]
+        if words is None:
+            words = queries
+        texts = words if isinstance(words, list | tuple) else [words] * len(Q)
+        if len(texts) != len(Q) or not all(isinstance(text, str) for text in texts):
+            raise InvalidInputError(
+                f"{owner}: mode='hybrid' needs a text as query, or as words=...",
+                param="query" if words is queries else "words",
+            )
+        return [
+            self._fused(q, text, parts, self._ranked(q, parts, k, k, top), k, alpha)[:top]
+            for q, text in zip(Q, texts, strict=True)
+        ]
 
     def read(self, hits: Sequence[Hit]) -> Ranking:
         """Return the rows that `find` found, with texts and metadata.
@@ -481,11 +509,14 @@ class SealedIndex:
         return [(part, mask & self._table(part).mask(where)) for part, mask in snapshot.live()]
 
     def _check_fields(self, where: Where | None) -> None:
-        """Raise if ``where``, which no row matches, compares a field that no row has."""
+        """Raise if ``where``, which no row matches, compares a field or a type of value that no row has."""
         snapshot = self._snapshot()
         if where is not None and snapshot.count():
-            parts = (self._table(part).fields(mask) for part, mask in snapshot.live())
-            check_fields(compared_fields(where), parts)
+            stored: dict[str, set[str]] = {}
+            for part, mask in snapshot.live():
+                for name, kind in self._table(part).fields(mask):
+                    stored.setdefault(name, set()).add(kind)
+            check_compared(where, stored)
 
     def _table(self, part: LoadedSegment) -> MetadataTable:
         with self._building:
@@ -562,29 +593,33 @@ class SealedIndex:
                 metadata[i] = json.loads(table["metadata"][at])
         return Unsealed(ids, vectors, texts, metadata, [])
 
-    def _query(self, query: Any, encoder: TextEncoder | None, owner: str) -> npt.NDArray[np.float32]:
-        """Return the query's vector with norm 1."""
-        if isinstance(query, str):
-            if not query.strip():
+    def _queries(self, queries: Any, encoder: TextEncoder | None, owner: str) -> npt.NDArray[np.float32]:
+        """Return the vectors (m, n) of texts, or of vectors, with norm 1."""
+        if len(queries) and all(isinstance(query, str) for query in queries):
+            if not all(query.strip() for query in queries):
                 raise InvalidInputError(f"{owner}: `query` is empty.", param="query")
-            vector = np.asarray(_required(encoder, owner).encode_query([query]))
+            X = np.asarray(_required(encoder, owner).encode_query(list(queries)))
         else:
-            check_unmasked(query, owner, "query")
-            vector = np.asarray(query)
-            vector = vector[None] if vector.ndim == 1 else vector
-        if vector.ndim != 2 or len(vector) != 1 or vector.dtype.kind not in "fiu":
+            check_unmasked(queries, owner, "query")
+            try:
+                X = np.asarray(queries)
+            except ValueError:  # of different lengths
+                X = np.empty(len(queries), object)
+        if not len(X):
+            return np.empty((0, 0), np.float32)
+        if X.ndim != 2 or X.dtype.kind not in "fiu":
             raise InvalidInputError(
-                f"{owner}: `query` is a text or one vector (n,) of real numbers, not an array of type {vector.dtype} "
-                f"and shape {vector.shape}.",
+                f"{owner}: `query` is a text, one vector (n,) of real numbers, or a list of either, not an array of "
+                f"type {X.dtype} and shape {X.shape}.",
                 code="E-INPUT-SHAPE",
                 param="query",
             )
-        check_embeddings(vector, owner=owner, param="query")
-        largest = np.abs(vector[0]).max()
-        if largest == 0:
+        check_embeddings(X, owner=owner, param="query")
+        largest = np.abs(X).max(axis=1, keepdims=True)
+        if not largest.all():
             raise InvalidInputError(f"{owner}: `query` is a vector of zeros.", param="query")
-        q = (vector[0] / largest).astype(np.float32)  # squares of very large or small values are no float32
-        return np.ascontiguousarray(q / np.linalg.norm(q))
+        Q = (X / largest).astype(np.float32)  # squares of very large or small values are no float32
+        return np.ascontiguousarray(Q / np.linalg.norm(Q, axis=1, keepdims=True))
 
 
 def _after_fork() -> None:
@@ -595,6 +630,13 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def _several(query: Any) -> bool:
+    """Return whether ``query`` is a list of queries."""
+    if isinstance(query, list | tuple):
+        return not query or isinstance(query[0], str) or np.ndim(query[0]) > 0
+    return np.ndim(query) > 1
 
 
 def _encoder(encoder: Any) -> TextEncoder | None:

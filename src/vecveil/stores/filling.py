@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, StoreError
@@ -16,11 +19,19 @@ from vecveil.index.blob import SEALED_FIELD
 from vecveil.index.sealed_index import SealedIndex
 from vecveil.index.sealer import Unsealed
 from vecveil.runtime import progress
-from vecveil.stores.forgetting import Erasure, Reconciliation, begun, now
+from vecveil.stores.forgetting import CACHE_CLEARED, Erasure, Reconciliation, begun, now, unsearched
 from vecveil.stores.migrating import MigrationOptions, SourceCheck, check_source, texts_and_metadata
 from vecveil.stores.scanning import Reservoir, Sample, usable_rows
 from vecveil.stores.store import Batch, VectorStore
-from vecveil.texts.tables.columns import check_finite, ids_of, json_values, may_be_nan, missing_column, printed_number
+from vecveil.texts.encoders.cache import matching_texts
+from vecveil.texts.tables.columns import (
+    check_finite,
+    ids_of,
+    json_values,
+    may_be_nan,
+    missing_column,
+    printed_number,
+)
 from vecveil.texts.tables.pipeline import ID
 from vecveil.texts.tables.reading import Chunk, TableReader
 
@@ -30,6 +41,7 @@ REMAINS = (
     "the index a new key and deletes the old one; these copies then open only with an earlier backup of the key file.",
     "Freed disk blocks: nothing here reaches them.",
 )
+CACHE_KEPT = "The embedding cache was not searched: it has the rows' vectors if another program encoded their texts."
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,7 @@ def fill(
     *,
     drop: Sequence[str] = (),
     skip_bad: bool = False,
+    add: bool = False,
     batch: int = 20_000,
     on_checked: Callable[[SourceCheck], None] | None = None,
     show_progress: bool | None = None,
@@ -68,6 +81,7 @@ def fill(
 
     Args:
         skip_bad: leave out rows without a finite vector of the right dimension; otherwise they stop the copy.
+        add: keep the rows of the index that the source lacks; otherwise they stop the copy.
         on_checked: called with the check of the source before anything is written.
 
     Raises:
@@ -95,7 +109,7 @@ def fill(
             yield Batch(rows.ids, rows.vectors, _rows(texts, metadata)), bad.total
 
     ids = (name for names in source.ids() for name in names)
-    return _copy(batches(), ids, index, -(-check.rows // batch), show_progress)
+    return _copy(batches(), ids, index, -(-check.rows // batch), show_progress, add=add)
 
 
 def fill_from_table(
@@ -104,6 +118,8 @@ def fill_from_table(
     *,
     id_column: str | None = None,
     drop: Sequence[str] = (),
+    skip_bad: bool = False,
+    add: bool = False,
     batch: int = 20_000,
     show_progress: bool | None = None,
 ) -> Filling:
@@ -116,6 +132,7 @@ def fill_from_table(
     Args:
         id_column: column of the ids; None takes ``id``, or the row numbers from 0.
         drop: columns to leave out.
+        skip_bad, add: see `fill`.
 
     Raises:
         DataFileError: the table is damaged, lacks a column, repeats an id, has NaN or infinity in a column of
@@ -140,6 +157,12 @@ def fill_from_table(
     for param, name in (("id_column", id_column), *(("drop", name) for name in drop)):
         if name is not None and name not in reader.types:
             raise missing_column(reader.name, param, name, reader.types)
+    if add and id_column is None and index.exists():
+        raise InvalidInputError(
+            f"{reader.name} has no column of ids, and the numbers of its rows may be ids of the index. Name one with "
+            "id_column= (--id-column).",
+            param="id_column",
+        )
     _check_dimension(index, reader.dimension)
     kept_columns = [name for name in reader.others if name not in (id_column, *drop)]
     numbers = set(kept_columns) if reader.format in ("csv", "tsv") else set()
@@ -166,8 +189,12 @@ def fill_from_table(
         )
     empty = (None, "") if reader.format in ("csv", "tsv") else (None,)
 
+    embedding, dimension = reader.embedding_column, reader.dimension
+    lenient = embedding is not None and skip_bad
+    columns_read = [*named, *kept_columns, *([str(embedding)] if lenient else [])]
+
     def batches() -> Iterator[tuple[Batch, int]]:
-        for chunk in reader.select([*named, *kept_columns]).in_chunks(batch):
+        for chunk in reader.select(columns_read, vectors=not lenient).in_chunks(batch):
             columns = {name: json_values(chunk.columns[name]) for name in kept_columns}
             for name in numbers:
                 columns[name] = [printed_number(value) if value else None for value in columns[name]]
@@ -176,10 +203,30 @@ def fill_from_table(
                 for i in range(chunk.rows)
             ]
             X = np.empty((chunk.rows, 0), np.float32) if chunk.vectors is None else chunk.vectors
+            if lenient:
+                X = _with_nan(chunk.columns[str(embedding)], dimension or 0)
             texts = [None] * chunk.rows if chunk.texts is None else chunk.texts
-            yield Batch(_ids(chunk, id_column, reader.name), np.asarray(X, np.float32), _rows(texts, records)), 0
+            rows = Batch(_ids(chunk, id_column, reader.name), np.asarray(X, np.float32), _rows(texts, records))
+            if lenient:
+                good, bad = usable_rows(rows, dimension or 0)
+                yield rows.rows(np.flatnonzero(good).tolist()), bad.total
+            else:
+                yield rows, 0
 
-    return _copy(batches(), ids, index, -(-reader.rows // batch), show_progress)
+    return _copy(batches(), ids, index, -(-reader.rows // batch), show_progress, add=add)
+
+
+def _with_nan(values: Any, dimension: int) -> npt.NDArray[np.floating[Any]]:
+    """Return the vectors of a column; a row without a vector of ``dimension`` is NaN."""
+    if isinstance(values, np.ndarray | list):
+        return np.asarray(values, np.float64)
+    values = getattr(values, "storage", values)
+    there = pc.fill_null(pc.equal(pc.list_value_length(values), dimension), False)
+    X = np.full((len(values), dimension), np.nan)
+    X[there.to_numpy(zero_copy_only=False)] = (
+        values.filter(there).flatten().to_numpy(zero_copy_only=False).reshape(-1, dimension)
+    )
+    return X
 
 
 def _ids(chunk: Chunk, id_column: str | None, name: str) -> tuple[str, ...]:
@@ -203,7 +250,13 @@ def _check_dimension(index: SealedIndex, dimension: int | None) -> None:
 
 
 def _copy(
-    batches: Iterable[tuple[Batch, int]], ids: Iterable[str], index: SealedIndex, total: int, show: bool | None
+    batches: Iterable[tuple[Batch, int]],
+    ids: Iterable[str],
+    index: SealedIndex,
+    total: int,
+    show: bool | None,
+    *,
+    add: bool,
 ) -> Filling:
     """Write the rows of ``batches`` that the index does not already contain, and verify it.
 
@@ -211,10 +264,11 @@ def _copy(
     dimension 0 stand for texts that the index encodes. ``ids`` are all ids of the source.
     """
     there = set(index.ids()) if index.exists() else set()
-    if foreign := there.difference(ids):
+    foreign = there.difference(ids)
+    if foreign and not add:
         raise StoreError(
-            f"The index has {len(foreign):,} rows that the source lacks. To add rows to an index, call "
-            "SealedIndex.add. To copy the source, name another folder as DEST, or delete these rows with "
+            f"The index has {len(foreign):,} rows that the source lacks. To add the source to them, pass add=True "
+            "(--add). To copy the source alone, name another folder as DEST, or delete these rows with "
             "`vecveil forget`.",
             param="dest",
         )
@@ -239,8 +293,8 @@ def _copy(
                 )
                 written += len(new)
     index.refresh(afresh=True)  # compare with the storage, not with local copies
-    stored = set(index.ids())
-    if stored != copied or index.count() != len(copied):
+    stored = set(index.ids()) - foreign
+    if stored != copied or index.count() != len(copied) + len(foreign):
         raise StoreError(
             f"Verification failed: {len(copied - stored):,} rows of the source are missing in the index, which has "
             f"{len(stored - copied):,} others. Stop programs that write to either, and repeat the command.",
@@ -288,26 +342,47 @@ def reconcile(index: SealedIndex, ids: Iterable[str]) -> Reconciliation:
     )
 
 
-def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[str], *, name: str) -> Erasure:
-    """Delete the rows of ``ids``, rewrite every segment that contained them, and write a receipt.
+def forget(
+    index: SealedIndex,
+    ids: Iterable[str],
+    receipt: str | os.PathLike[str],
+    *,
+    name: str,
+    cache: str | os.PathLike[str] | None = None,
+    texts: Sequence[str] = (),
+) -> Erasure:
+    """Delete the rows of ``ids``, rewrite every segment that held them, and write a receipt.
 
-    After an interruption, the same call continues. ``receipt`` is written before the first deletion and after the last
-    check, with the public ``name`` of the index.
+    A killed run continues with the same call.
+
+    Args:
+        receipt: file of the `Erasure`, written before the first deletion and after the last check.
+        name: public name of the index, for the receipt.
+        cache: folder of the embedding cache, from which the texts of every version of the rows are deleted.
+        texts: further texts to delete from it.
 
     Raises:
         StoreError: the storage does not answer, or the receipt is of a different list or index.
     """
     names = list(dict.fromkeys(ids))
-    present = len(set(index.ids()).intersection(names))
+    rows = index.get(names, missing="skip")
+    known = list(dict.fromkeys([*texts, *_texts_of(index, names)]))
     before = begun(Path(receipt), name, {each.encode("utf-8", "surrogatepass"): each for each in names})
-    done = replace(before.with_own(rows=present), absent=len(names) - present)
+    done = replace(
+        before.with_own(rows=len(rows.ids), cached=None if cache is None else matching_texts(cache, known)),
+        absent=len(names) - len(rows.ids),
+        unmatched=0 if cache is None else rows.texts.count(None),
+    )
     done.save(receipt)
+    if cache is not None:
+        matching_texts(cache, known, delete=True)
     index.forget(names)
     index.refresh()
-    if left := len(set(index.ids()).intersection(names)):
+    left = len(set(index.ids()).intersection(names)) + (0 if cache is None else matching_texts(cache, known))
+    if left:
         raise StoreError(
-            f"{left:,} ids of the list are in the index again: another program writes them. Stop it, and repeat the "
-            "command.",
+            "Some rows of the list are in the index or the embedding cache again: another program writes them. Stop "
+            "it, and repeat the command.",
             code="E-STORE-DATABASE",
             param="ids",
         )
@@ -315,13 +390,22 @@ def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[st
         done,
         finished=now(),
         compacted="Every segment that held a version of the rows was rewritten, and deleted.",
-        unverified=(
-            (f"{done.earlier['rows']:,} rows were deleted by an earlier run, according to the receipt.",)
-            if done.earlier.get("rows")
-            else ()
+        unverified=tuple(unsearched(done, cache)),
+        verified=(
+            f"The ids of all {index.count():,} rows of the index were read again: none is on the list.",
+            *([] if cache is None else [CACHE_CLEARED]),
         ),
-        verified=(f"The ids of all {index.count():,} rows of the index were read again: none is on the list.",),
-        remains=tuple(REMAINS),
+        remains=(*REMAINS, *([CACHE_KEPT] if cache is None else [])),
     )
     done.save(receipt)
     return done
+
+
+def _texts_of(index: SealedIndex, names: Sequence[str]) -> set[str]:
+    """Return the texts of every version of these rows."""
+    listed, texts = pa.array(names, pa.string()), set[str]()
+    for part in index._log.refresh().parts.values():
+        rows = part.holding(listed)[1]
+        rows = rows[part.segment.array("has_text", np.uint8)[rows] != 0]
+        texts.update(part.segment.strings("text", rows).to_pylist())
+    return texts

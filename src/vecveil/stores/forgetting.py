@@ -49,6 +49,7 @@ TOMBSTONES = (
     "The ledger keeps how often the ids were released, under salted hashes: earlier releases may still be held by "
     "somebody, so an id that returns continues its count."
 )
+CACHE_CLEARED = "The embedding cache has none of the texts."
 GENERATIONS = (
     "`generations` keeps a raised number under each id: no earlier blob of the id opens, even if it is added again. "
     "Remove these entries only if their ids are never used again."
@@ -217,16 +218,8 @@ def forget(
     read = f"All {others:,} rows that the store counts and lists were read again"
     verified = [f"{read}: none has an id of the list."]
     verified += [] if run.blobs is None else ["No separate blob has an id of the list."]
-    verified += [] if cache is None else ["The embedding cache has none of the texts."]
-    if earlier := done.earlier.get("rows"):
-        notes.append(
-            f"{earlier:,} rows were deleted by an earlier run, according to the receipt: files and embedding cache "
-            "were not searched for them."
-        )
-    if done.unmatched:
-        notes.append(f"{done.unmatched:,} rows had no readable text: the cache may hold their embeddings (--texts).")
-    if cache is not None and any(expanded(cache).glob("*.damaged-*")):
-        notes.append("Damaged files of the embedding cache, set aside earlier, were not searched: remove them.")
+    verified += [] if cache is None else [CACHE_CLEARED]
+    notes += unsearched(done, cache)
     sealed = run.sealer is not None or run.blobs is not None or run.sealed
     done = replace(
         done,
@@ -412,6 +405,21 @@ def begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
     # Anyone may have edited the file: nothing in it counts as found by this run.
     counts = {"rows": before.rows, "blobs": before.blobs or 0, "cached": before.cached or 0}
     return replace(new, earlier={name: number + before.earlier.get(name, 0) for name, number in counts.items()})
+
+
+def unsearched(done: Erasure, cache: str | os.PathLike[str] | None) -> list[str]:
+    """Return what was not searched for the rows of the receipt."""
+    notes = []
+    if earlier := done.earlier.get("rows"):
+        notes.append(
+            f"{earlier:,} rows were deleted by an earlier run, as the receipt said: files and embedding cache were not "
+            "searched for theirs."
+        )
+    if done.unmatched:
+        notes.append(f"{done.unmatched:,} rows had no readable text: the embedding cache may contain theirs (--texts).")
+    if cache is not None and any(expanded(cache).glob("*.damaged-*")):
+        notes.append("Damaged files of the embedding cache, set aside earlier, were not searched: remove them.")
+    return notes
 
 
 def now() -> str:

@@ -149,8 +149,8 @@ def said(arguments: str, owner: str, param: str, text: str, values: dict[str, tu
             "protect",
             "",
             "overwrite",
-            "Replace it with overwrite=True (--force).",
-            "Replace it with overwrite=True (--force).",
+            "Replace it with overwrite=True (--force), or pass candidates=N (--candidates N).",
+            "Replace it with --force, or pass --candidates N.",
         ),
         ("fit", "Concept.find", "texts", "`texts` has 20 texts.", "`INPUT` has 20 texts."),
         ("fit", "fit_pairs", "negative", "`negative` is another.", "`--negative` is another."),
@@ -249,6 +249,9 @@ def test_the_name_of_a_file_is_repeated() -> None:
     """Control: a mistyped file name is of use to whoever reads the error."""
     values = {"folder/drg.vecveil": ("--protector", "a protector file")}
     assert without_secrets("drg.vecveil does not exist.", values) == "drg.vecveil does not exist."
+    for name in ("secrets/search", "env:KEY:search_keys"):
+        said = "Key file not found: " + name.split(":")[-1].split("/")[-1]
+        assert without_secrets(said, {name: ("--seal-key", "a key file")}) == said
     values = {SECRET: ("--protector", "a protector file")}
     said = without_secrets(f"{SECRET} does not exist.", values)
     assert said == "[...] does not exist. `--protector` must name a protector file."

@@ -26,9 +26,11 @@ problems:
 """
 PROGRAM = """
 import sys
-from research import run
+from research import run, summarise
 if __name__ == "__main__":
     print(run("mine.yaml", sys.argv[1], "out", workers=1).failed)
+    columns = summarise("frontier", "out")["tables"][1]["columns"]
+    print("R-precision of nearest-mean" in [column["name"] for column in columns])
 """
 
 
@@ -57,7 +59,7 @@ def test_what_the_pages_say_works_in_a_run(data: Path, encoder: Path, tmp_path: 
         text=True,
         check=False,
     )
-    assert done.stdout == "{}\n", done.stderr
+    assert done.stdout == "{}\nTrue\n", done.stderr
     records = (tmp_path / "out" / "frontier" / "records.jsonl").read_text()
     assert '"nearest-mean"' in records
     assert '"method": "quiet-outside"' in records

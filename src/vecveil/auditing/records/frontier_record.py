@@ -15,6 +15,9 @@ from vecveil.validation import check_probability
 SEARCH_KEPT = 0.98
 """Share of clean search that the recommended point keeps, if any point does."""
 NO_DESIGN = "No design both hides and searches well here: use a sealed index."
+NO_DESIGN_ALONE = (
+    "No design both hides and searches well here without a key: give one to whoever searches, and use a sealed index."
+)
 LARGE_PART = 0.25
 """Share of the rows as candidates above which sealed search says little of larger collections."""
 
@@ -134,6 +137,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
         readers: names of the attacks, of which the strongest counts.
         missing: figures that are not measured, each with the reason.
         ceiling: maximum share of the clean leak over chance that may remain at a recommended point.
+        store_alone: nobody who searches holds a key, so that a point is recommended by what the protected vectors find.
     """
 
     vecveil: str
@@ -154,6 +158,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
     points: tuple[FrontierPoint, ...]
     seconds: Finite
     ceiling: Share
+    store_alone: bool
 
     def __post_init__(self) -> None:
         for i, point in enumerate(self.points):
@@ -179,7 +184,11 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
     # -- choosing
 
     def pick(
-        self, *, at_most_leak: float | None = None, at_least_search: float | None = None, store_alone: bool = False
+        self,
+        *,
+        at_most_leak: float | None = None,
+        at_least_search: float | None = None,
+        store_alone: bool | None = None,
     ) -> FrontierPoint | None:
         """Return the point that meets the limits best, or None if none meets them.
 
@@ -189,11 +198,12 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
         Args:
             at_most_leak: of listed words, as measured.
             at_least_search: share of clean search, after exact ranking unless ``store_alone``.
-            store_alone: consider search by the protected vectors alone.
+            store_alone: consider search by the protected vectors alone; None takes what the record recommends by.
 
         Raises:
             InvalidInputError: a limit is not a share in [0, 1]; 20 % is 0.2.
         """
+        store_alone = self.store_alone if store_alone is None else store_alone
         for param, limit in (("at_most_leak", at_most_leak), ("at_least_search", at_least_search)):
             if limit is not None:
                 check_probability(limit, owner="FrontierRecord.pick", param=param)
@@ -222,7 +232,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
     def candidate(self) -> FrontierPoint | None:
         """The point of least leak in the table that keeps 98 % of search (any, if unmeasured), if below the ceiling."""
         limit = self.chance_listed + self.ceiling * max(0.0, self.clean_listed.value - self.chance_listed)
-        measured = any(point.search() is not None for point in self.points)
+        measured = any(point.search(store_alone=self.store_alone) is not None for point in self.points)
         return self.pick(at_most_leak=limit, at_least_search=SEARCH_KEPT if measured else None)
 
     @property
@@ -230,6 +240,10 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
         """The `candidate`, if the attackers of an audit leave it below the ceiling; else None."""
         point = self.candidate
         return None if point is None or point.audited is None or point.audited.left > self.ceiling else point
+
+    def ranked(self, point: FrontierPoint) -> Kept | None:
+        """Return the search of a point by which the record recommends."""
+        return point.store if self.store_alone else point.enough(SEARCH_KEPT)
 
     @property
     def recommendation(self) -> str:
@@ -240,12 +254,13 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
         if point is None:
             return f"{self._why_none()}{words}"
         assert point.audited is not None
-        kept, leak = point.enough(SEARCH_KEPT), point.audited.leak
+        kept, leak = self.ranked(point), point.audited.leak
         reason = f"lowest leak among the designs that keep {_whole(SEARCH_KEPT)} of clean search"
         if kept is None:
             reason = "search was not measured; it leaks least"
         found = f" The attackers of an audit recover {percent(leak.value)} of the words ({_about(leak)}, chance "
-        found += f"{percent(point.audited.chance)}, clean vectors {percent(point.audited.clean)})"
+        found += f"{percent(point.audited.chance)}, clean vectors {percent(point.audited.clean)}), at "
+        found += f"most {_whole(point.audited.left)} of what clean vectors reveal over chance"
         if point.left_out is not None:
             found += f", the attackers of the table {percent(point.left_out.value)} of the words left out of a fit"
         search = ""
@@ -270,11 +285,15 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
             why = f"No design that keeps {_whole(SEARCH_KEPT)} of clean search leaves at most {excess}"
             if best is None:
                 why = f"No design keeps {_whole(SEARCH_KEPT)} of clean search"
-            elif best.search() is None:
+            elif best.search(store_alone=self.store_alone) is None:
                 why = f"No design leaves at most {excess}"
             else:
                 least = min(
-                    (each for each in self.points if (kept := each.search()) and kept.value >= SEARCH_KEPT),
+                    (
+                        each
+                        for each in self.points
+                        if (kept := each.search(store_alone=self.store_alone)) and kept.value >= SEARCH_KEPT
+                    ),
                     key=lambda each: each.listed.value,
                 )
                 why += f"; point {least.number} leaks least, {percent(least.listed.value)} of the listed words"
@@ -286,7 +305,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
                 f"words ({_about(leak)}, chance {percent(point.audited.chance)}, clean vectors "
                 f"{percent(point.audited.clean)}): more than {excess}"
             )
-        return f"{NO_DESIGN} {why}."
+        return f"{NO_DESIGN_ALONE if self.store_alone else NO_DESIGN} {why}."
 
     # -- drawing
 
@@ -338,7 +357,7 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
     def candidates(self) -> int:
         """Number of candidates in the plot; 0 without sealed search."""
         best = self.recommended or self.pick(at_most_leak=1.0)
-        kept = None if best is None else best.enough(SEARCH_KEPT)
+        kept = None if best is None else self.ranked(best)
         return 0 if kept is None else kept.candidates
 
 

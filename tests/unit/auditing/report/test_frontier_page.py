@@ -13,6 +13,7 @@ from harness.sample_frontier import FRONTIERS, HOSTILE, sample_frontier
 from unit.auditing.report.test_audit_page import Reader
 from vecveil.auditing.records import FrontierRecord
 from vecveil.auditing.report import frontier_lines, frontier_page, write_frontier_html
+from vecveil.cli.fit import _search
 
 FORBIDDEN = {"script", "img", "iframe", "object", "embed", "base", "form", "image", "use"}
 
@@ -106,6 +107,21 @@ def test_nothing_is_recommended_above_the_ceiling(changed: dict[str, Any], ceili
     assert "1,026 words" in words
     assert not any("*" in line[:2] for line in frontier_lines(record))
     assert "No design both hides" in frontier_page(record)
+
+
+def test_a_search_without_a_key_is_judged_by_the_store_alone() -> None:
+    alone = sample_frontier() | {"store_alone": True}
+    record = FrontierRecord.read(alone, owner="test")
+    assert record.recommended is None, "point 3 keeps 60 % alone"
+    assert record.recommendation.startswith("No design both hides and searches well here without a key: ")
+    alone["points"][2]["store"]["value"] = 0.99
+    record = FrontierRecord.read(alone, owner="test")
+    assert record.recommended == record.points[2]
+    words = record.recommendation.replace("\u00a0", " ")
+    assert "Search in the store alone keeps 99.0 %." in words
+    assert "at most 35 % of what clean vectors reveal over chance" in words
+    assert record.candidates == 0
+    assert "sealed search" not in _search({"utility": {"neighbours": {"relative": 0.3}}}, (record, record.points[2]))
 
 
 def test_a_point_is_recommended_only_after_the_attackers_of_an_audit() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from msgspec import structs
 
 from harness.errors import raises
 from harness.experiment_data import sentences
-from research import load_spec, run, summarise
+from research import load_spec, run, shipped_spec, summarise
 from research.catalogue.textcrafter import TextCrafterSets
 from research.experiment import Cell
 from research.textcrafter.data import read_pii, read_set
@@ -19,7 +20,7 @@ from research.textcrafter.defences import DEFENCES
 from research.textcrafter.specification import PiiSpec, TextCrafterSpec
 from research.textcrafter.summary import SWEPT
 from unit.research.textcrafter.files import PROBLEMS, json_lines, parquet, pii, write_data
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.texts.encoders.lsa import LsaEncoder
 
 SPEC = TextCrafterSpec(experiment="textcrafter", problems=PROBLEMS, seeds=2)
@@ -128,6 +129,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     every = [*texts, *corpus.texts, *corpus.plain_train, *corpus.plain_test]
     LsaEncoder.fit(every, dimension=16).save(folder / "lsa")
     return data, folder / "lsa"
+
+
+def test_a_missing_detector_is_named_before_texts_are_encoded(
+    place: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, encoder = place
+    (tmp_path / "mine.yaml").write_text(shipped_spec("textcrafter").replace("minilm", str(encoder)))
+    monkeypatch.setattr(TextCrafterSets, "prepare", lambda *arguments: pytest.fail("texts are encoded"))
+    monkeypatch.setitem(sys.modules, "presidio_analyzer", None)
+    with pytest.raises(MissingDependencyError, match=r"vecveil\[presidio\]"):
+        run(tmp_path / "mine.yaml", data, tmp_path / "out", quick=True)
 
 
 def test_a_run_measures_its_cells_once(place: tuple[Path, Path], tmp_path: Path) -> None:
