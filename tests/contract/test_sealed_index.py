@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 import threading
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,96 @@ def test_forgotten_rows_are_in_no_object(index: SealedIndex) -> None:
     assert not set(before) & set(objects(index))
     assert "3" not in index.ids()
     assert index.count() == 19
+
+
+def test_rows_without_ids_get_uuids(index: SealedIndex) -> None:
+    names = index.add(["a", "b"], vectors=vectors(2))
+    assert names == index.get(names).ids
+    assert index.get(names).texts == ["a", "b"]
+    assert len({uuid.UUID(name).int for name in names}) == 2
+    assert index.add(None, vectors=vectors(3))[0] not in names
+    assert index.add(None, ids=["x"], vectors=vectors(1)) == ["x"]
+    assert index.add([], vectors=vectors(0)) == []
+    assert index.count() == 6
+    with raises("E-INPUT", "texts"):
+        index.add()
+    with raises("E-INPUT-SHAPE"):
+        index.add(["a"], vectors=vectors(2))
+
+
+@pytest.mark.parametrize("method", ["delete", "forget"])
+def test_rows_are_removed_by_a_filter(index: SealedIndex, method: str) -> None:
+    filled(index)
+    remove = getattr(index, method)
+    for wrong in ({}, {"ids": ["1"], "where": {"tag": "odd"}}, {"where": {}}):
+        with raises("E-INPUT"):
+            remove(**wrong)
+    with raises("E-INPUT-NAME", "where"):
+        remove(where={"tga": "odd"})
+    assert index.count() == 20
+    assert remove(where={"tag": "odd", "year": {"gte": 2010}}) == (5 if method == "forget" else None)
+    assert index.ids() == [str(i) for i in range(20) if i < 10 or i % 2 == 0]
+    assert remove(where={"tag": "odd", "year": {"gte": 2010}}) == (0 if method == "forget" else None)
+
+
+def versions(index: SealedIndex) -> set[tuple[str, str | None]]:
+    """Return id and text of every stored version, current or not."""
+    stored = set()
+    for part in index._log.refresh().parts.values():
+        columns = part.segment.table(["id", "text"]).to_pydict()
+        stored |= set(zip(columns["id"], columns["text"], strict=True))
+    return stored
+
+
+def test_forget_by_a_filter_reaches_every_stored_version(index: SealedIndex) -> None:
+    def add(name: str, text: str, who: str) -> None:
+        index.add([text], ids=[name], vectors=vectors(1), metadata=[{"who": who}])
+
+    add("kept", "kept", "b")
+    add("corrected", "wrong", "a")
+    add("corrected", "right", "b")
+    add("given over", "earlier", "b")
+    add("given over", "now", "a")
+    add("deleted", "deleted", "a")
+    index.delete(["deleted"])
+    add("compacted", "compacted", "a")
+    index.delete(["compacted"])
+    before = set(objects(index))
+    assert index.forget(where={"who": "a"}) == 1
+    assert versions(index) == {("kept", "kept"), ("corrected", "right")}
+    assert sorted(index.ids()) == ["corrected", "kept"]
+    assert len(before & set(objects(index))) < len(before)
+
+    add("late", "late", "a")
+    index.delete(["late"])
+    replaced = set(objects(index))
+    index.compact()  # keeps what it replaces for a day
+    assert replaced & set(objects(index))
+    assert index.forget(where={"$or": [{"who": "a"}, {"who": "nobody"}]}) == 0
+    assert {path.name for path in objects(index)} == {
+        name.removeprefix("segments/") for name in index._log.refresh().parts
+    }
+
+
+def test_forget_by_a_filter_reaches_rows_that_others_add_meanwhile(
+    index: SealedIndex, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(index)
+    other, left = SealedIndex(index.location, keys), [3]
+    rewrite = index._log.rewrite
+
+    def overtaken(*arguments: Any, **options: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            other.add(["late"], ids=[f"late {left[0]}"], vectors=vectors(1), metadata=[{"tag": "odd"}])
+        rewrite(*arguments, **options)
+
+    monkeypatch.setattr(index._log, "rewrite", overtaken)
+    assert index.forget(where={"tag": "odd"}) == 13
+    assert index.ids() == [str(i) for i in range(0, 20, 2)]
+    left[0] = 10**6
+    with raises("E-INDEX-BUSY"):
+        index.forget(where={"tag": "odd"})
 
 
 def test_reseal_deletes_the_older_key(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
