@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 import threading
+import tracemalloc
 import uuid
 from pathlib import Path
 from typing import Any
@@ -316,6 +317,48 @@ def test_forget_by_a_filter_reaches_rows_that_others_add_meanwhile(
     left[0] = 10**6
     with raises("E-INDEX-BUSY"):
         index.forget(where={"tag": "odd"})
+
+
+@pytest.mark.parametrize("where", [None, {"tag": "odd"}])
+def test_rows_are_read_in_parts_of_one_state(index: SealedIndex, keys: Path, where: Any) -> None:
+    filled(index)
+    for i in range(20, 25):
+        index.add([f"text {i}"], ids=[str(i)], vectors=vectors(1, i), metadata=[{"tag": ["even", "odd"][i % 2]}])
+    expected = index.get(where=where)
+    parts = index.iter(where, batch=4)
+    first = next(parts)
+    other = SealedIndex(index.location, keys)
+    other.delete(["7", "24"])
+    other.compact(retain=0)
+    index.refresh()
+    rest = list(parts)
+    assert [len(part.ids) for part in (first, *rest[:-1])] == [4] * len(rest)
+    assert 0 < len(rest[-1].ids) <= 4
+    for name in ("ids", "texts", "metadata"):
+        assert [value for part in (first, *rest) for value in getattr(part, name)] == getattr(expected, name)
+    np.testing.assert_array_equal(np.concatenate([first.vectors, *(part.vectors for part in rest)]), expected.vectors)
+    with raises("E-INPUT-NAME", "where"):
+        index.iter({"nobody": 1})
+    with raises("E-INPUT", "batch"):
+        index.iter(batch=0)
+    late = index.iter()
+    index.close()
+    with raises("E-INDEX"):
+        next(late)
+
+
+def test_all_rows_are_read_in_bounded_memory(tmp_path: Path, keys: Path) -> None:
+    index = SealedIndex(tmp_path / "notes", keys, vectors="disk")
+    rows, text = 20_000, "x" * 500
+    index.add([text] * rows, vectors=vectors(rows))
+    tracemalloc.start()
+    try:
+        assert sum(len(part.ids) for part in index.iter(batch=500)) == rows
+        peak = tracemalloc.get_traced_memory()[1]
+        index.get()
+        assert tracemalloc.get_traced_memory()[1] > 5 * peak, "control: all rows at once"
+    finally:
+        tracemalloc.stop()
 
 
 def test_reseal_deletes_the_older_key(tmp_path: Path, keys: Path, index: SealedIndex) -> None:

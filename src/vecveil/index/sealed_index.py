@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, Unpack
@@ -347,9 +348,7 @@ class SealedIndex:
         try:
             return self._read(hits)
         except FileNotFoundError as error:
-            raise StoreError(
-                f"{_OWNER}.read: a commit replaced segments since the search. Search again.", code="E-INDEX-BUSY"
-            ) from error
+            raise _replaced(f"{_OWNER}.read", "Search again.") from error
 
     def _read(self, hits: Sequence[Hit]) -> Ranking:
         rows = self._opened([(part, row) for _, part, row in hits])
@@ -390,6 +389,34 @@ class SealedIndex:
         if not places:
             self._check_fields(where)
         return self._opened(places)
+
+    def iter(self, where: Where | None = None, *, batch: int = 1000) -> Iterator[Unsealed]:
+        """Yield all rows, or those that match ``where``, in parts of ``batch`` rows, as `get` returns them.
+
+        The rows are those of the moment of the call, whatever is written meanwhile.
+
+        Raises:
+            InvalidInputError: no row has a field that ``where`` compares.
+            StoreError: there is no index. Of a remote index, another process has deleted an object since; start again.
+
+        Cost:
+            Memory for one part, and one byte a row of the index.
+        """
+        owner = f"{_OWNER}.iter"
+        size = check_count(batch, owner=owner, param="batch")
+        selected = self._retried(lambda: self._selected(self._snapshot(), where, owner))
+        if not any(mask.any() for _, mask in selected):
+            self._check_fields(where)
+        places = ((part, int(row)) for part, mask in selected for row in np.flatnonzero(mask))
+
+        def parts() -> Iterator[Unsealed]:
+            while part := list(itertools.islice(places, size)):
+                try:
+                    yield self._opened(part)
+                except FileNotFoundError as error:
+                    raise _replaced(owner, "Start again.") from error
+
+        return parts()
 
     def ids(self, where: Where | None = None) -> list[str]:
         """Return the ids of all rows, or of those that match ``where``."""
@@ -681,6 +708,10 @@ def _check_choice(ids: Any, where: Where | None, owner: str) -> None:
 def _ids(part: LoadedSegment, mask: npt.NDArray[np.bool_]) -> list[str]:
     ids: list[str] = part.segment.strings("id").filter(pa.array(mask)).to_pylist() if mask.any() else []
     return ids
+
+
+def _replaced(owner: str, fix: str) -> StoreError:
+    return StoreError(f"{owner}: a commit replaced segments meanwhile. {fix}", code="E-INDEX-BUSY")
 
 
 def _required(encoder: TextEncoder | None, owner: str) -> TextEncoder:
