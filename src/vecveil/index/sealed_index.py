@@ -48,6 +48,7 @@ Selection = tuple[LoadedSegment, npt.NDArray[np.bool_]]
 Hit = tuple[float, LoadedSegment, int]
 
 _OWNER = "SealedIndex"
+_CALLERS = 8
 _ONE_THREAD = 500_000  # rows that one thread searches
 _opened: WeakSet[SealedIndex] = WeakSet()
 _ATTEMPTS = 20  # of `forget`, while others add rows that match
@@ -132,9 +133,11 @@ class SealedIndex:
         self._start_threads()
 
     def _start_threads(self) -> None:
-        """Make the lock and the pool, anew in a forked process, which has none of the threads."""
+        """Make the lock and the pools, anew in a forked process, which has none of the threads."""
         self._building = threading.Lock()
         self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="sealed-index")
+        # Of `AsyncSealedIndex`: a call that waited in the other pool for its own scans could wait for ever.
+        self.callers = ThreadPoolExecutor(_CALLERS, thread_name_prefix="sealed-index-caller")
 
     def __repr__(self) -> str:
         return f"SealedIndex({Path(self.location).name!r})"
@@ -166,6 +169,8 @@ class SealedIndex:
         """Close the files and drop what is in memory."""
         self._log.close()
         self._threads.shutdown(wait=True)
+        self.callers.shutdown(wait=False)  # this may be one of its threads
+        self.callers = ThreadPoolExecutor(_CALLERS)  # for calls that now fail
         self._tables.clear()
         self._words.clear()
 
