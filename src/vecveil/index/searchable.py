@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -58,6 +57,8 @@ async def on_thread(
 
     The loop resolves host names on its own threads: work that hangs there would stop every new connection.
     """
+    import asyncio  # whoever awaits has imported it; the command line does not need it
+
     call = partial(contextvars.copy_context().run, work, *args, **options)
     return await asyncio.get_running_loop().run_in_executor(getattr(index, "callers", None), call)
 
