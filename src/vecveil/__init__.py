@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vecveil.auditing.auditor import audit
     from vecveil.auditing.comparison import frontier
     from vecveil.errors import VecveilError
-    from vecveil.index import SealedIndex, Sealer
+    from vecveil.index import AsyncSealedIndex, SealedIndex, Sealer
     from vecveil.keys import NoiseKeys
     from vecveil.privacy import accounting
     from vecveil.privacy.accounting import Ledger
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vecveil.texts.encoders import load_encoder
 
 _HOME = {
+    "AsyncSealedIndex": "vecveil.index",
     "AuditResult": "vecveil.auditing",
     "Concept": "vecveil.privacy.concepts",
     "Ledger": "vecveil.privacy.accounting",
@@ -50,6 +51,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "AsyncSealedIndex",
     "AuditResult",
     "Concept",
     "Ledger",

@@ -9,6 +9,8 @@ import os
 import shutil
 import tempfile
 import threading
+import tracemalloc
+import uuid
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -300,6 +302,138 @@ def test_forgotten_rows_are_in_no_object(index: SealedIndex) -> None:
     assert not set(before) & set(objects(index))
     assert "3" not in index.ids()
     assert index.count() == 19
+
+
+def test_rows_without_ids_get_uuids(index: SealedIndex) -> None:
+    names = index.add(["a", "b"], vectors=vectors(2))
+    assert names == index.get(names).ids
+    assert index.get(names).texts == ["a", "b"]
+    assert len({uuid.UUID(name).int for name in names}) == 2
+    assert index.add(None, vectors=vectors(3))[0] not in names
+    assert index.add(None, ids=["x"], vectors=vectors(1)) == ["x"]
+    assert index.add([], vectors=vectors(0)) == []
+    assert index.count() == 6
+    with raises("E-INPUT", "texts"):
+        index.add()
+    with raises("E-INPUT-SHAPE"):
+        index.add(["a"], vectors=vectors(2))
+
+
+@pytest.mark.parametrize("method", ["delete", "forget"])
+def test_rows_are_removed_by_a_filter(index: SealedIndex, method: str) -> None:
+    filled(index)
+    remove = getattr(index, method)
+    for wrong in ({}, {"ids": ["1"], "where": {"tag": "odd"}}, {"where": {}}):
+        with raises("E-INPUT"):
+            remove(**wrong)
+    with raises("E-INPUT-NAME", "where"):
+        remove(where={"tga": "odd"})
+    assert index.count() == 20
+    assert remove(where={"tag": "odd", "year": {"gte": 2010}}) == (5 if method == "forget" else None)
+    assert index.ids() == [str(i) for i in range(20) if i < 10 or i % 2 == 0]
+    assert remove(where={"tag": "odd", "year": {"gte": 2010}}) == (0 if method == "forget" else None)
+
+
+def versions(index: SealedIndex) -> set[tuple[str, str | None]]:
+    """Return id and text of every stored version, current or not."""
+    stored = set()
+    for part in index._log.refresh().parts.values():
+        columns = part.segment.table(["id", "text"]).to_pydict()
+        stored |= set(zip(columns["id"], columns["text"], strict=True))
+    return stored
+
+
+def test_forget_by_a_filter_reaches_every_stored_version(index: SealedIndex) -> None:
+    def add(name: str, text: str, who: str) -> None:
+        index.add([text], ids=[name], vectors=vectors(1), metadata=[{"who": who}])
+
+    add("kept", "kept", "b")
+    add("corrected", "wrong", "a")
+    add("corrected", "right", "b")
+    add("given over", "earlier", "b")
+    add("given over", "now", "a")
+    add("deleted", "deleted", "a")
+    index.delete(["deleted"])
+    add("compacted", "compacted", "a")
+    index.delete(["compacted"])
+    before = set(objects(index))
+    assert index.forget(where={"who": "a"}) == 1
+    assert versions(index) == {("kept", "kept"), ("corrected", "right")}
+    assert sorted(index.ids()) == ["corrected", "kept"]
+    assert len(before & set(objects(index))) < len(before)
+
+    add("late", "late", "a")
+    index.delete(["late"])
+    replaced = set(objects(index))
+    index.compact()  # keeps what it replaces for a day
+    assert replaced & set(objects(index))
+    assert index.forget(where={"$or": [{"who": "a"}, {"who": "nobody"}]}) == 0
+    assert {path.name for path in objects(index)} == {
+        name.removeprefix("segments/") for name in index._log.refresh().parts
+    }
+
+
+def test_forget_by_a_filter_reaches_rows_that_others_add_meanwhile(
+    index: SealedIndex, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(index)
+    other, left = SealedIndex(index.location, keys), [3]
+    rewrite = index._log.rewrite
+
+    def overtaken(*arguments: Any, **options: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            other.add(["late"], ids=[f"late {left[0]}"], vectors=vectors(1), metadata=[{"tag": "odd"}])
+        rewrite(*arguments, **options)
+
+    monkeypatch.setattr(index._log, "rewrite", overtaken)
+    assert index.forget(where={"tag": "odd"}) == 13
+    assert index.ids() == [str(i) for i in range(0, 20, 2)]
+    left[0] = 10**6
+    with raises("E-INDEX-BUSY"):
+        index.forget(where={"tag": "odd"})
+
+
+@pytest.mark.parametrize("where", [None, {"tag": "odd"}])
+def test_rows_are_read_in_parts_of_one_state(index: SealedIndex, keys: Path, where: Any) -> None:
+    filled(index)
+    for i in range(20, 25):
+        index.add([f"text {i}"], ids=[str(i)], vectors=vectors(1, i), metadata=[{"tag": ["even", "odd"][i % 2]}])
+    expected = index.get(where=where)
+    parts = index.iter(where, batch=4)
+    first = next(parts)
+    other = SealedIndex(index.location, keys)
+    other.delete(["7", "24"])
+    other.compact(retain=0)
+    index.refresh()
+    rest = list(parts)
+    assert [len(part.ids) for part in (first, *rest[:-1])] == [4] * len(rest)
+    assert 0 < len(rest[-1].ids) <= 4
+    for name in ("ids", "texts", "metadata"):
+        assert [value for part in (first, *rest) for value in getattr(part, name)] == getattr(expected, name)
+    np.testing.assert_array_equal(np.concatenate([first.vectors, *(part.vectors for part in rest)]), expected.vectors)
+    with raises("E-INPUT-NAME", "where"):
+        index.iter({"nobody": 1})
+    with raises("E-INPUT", "batch"):
+        index.iter(batch=0)
+    late = index.iter()
+    index.close()
+    with raises("E-INDEX"):
+        next(late)
+
+
+def test_all_rows_are_read_in_bounded_memory(tmp_path: Path, keys: Path) -> None:
+    index = SealedIndex(tmp_path / "notes", keys, vectors="disk")
+    rows, text = 20_000, "x" * 500
+    index.add([text] * rows, vectors=vectors(rows))
+    tracemalloc.start()
+    try:
+        assert sum(len(part.ids) for part in index.iter(batch=500)) == rows
+        peak = tracemalloc.get_traced_memory()[1]
+        index.get()
+        assert tracemalloc.get_traced_memory()[1] > 5 * peak, "control: all rows at once"
+    finally:
+        tracemalloc.stop()
 
 
 def test_reseal_deletes_the_older_key(tmp_path: Path, keys: Path, index: SealedIndex) -> None:

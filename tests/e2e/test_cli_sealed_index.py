@@ -132,9 +132,9 @@ def test_keys_ids_and_segments_are_kept_up(filled: Path, texts: list[str]) -> No
     assert done.json["rows"] == 1
     assert done.json["finished"]
     assert any("reseal" in sentence for sentence in done.json["remains"])
-    assert "--encoder" in run("reencode", place, *key).err
+    assert "--encoder" in run("index reencode", place, *key).err
     LsaEncoder.fit(texts, 32).save(filled / "small")
-    for name, *options in (["compact"], ["reseal"], ["reencode", "--encoder", filled / "small"]):
+    for name, *options in (["index compact"], ["reseal"], ["index reencode", "--encoder", filled / "small"]):
         done = run(name, place, *key, *options, "--json")
         assert (done.code, done.json["rows"]) == (0, ROWS - 1), done.err
     done = run("search", place, texts[7], *key, "--encoder", filled / "small", "--top", 1, "--json")
@@ -147,6 +147,12 @@ def test_keys_ids_and_segments_are_kept_up(filled: Path, texts: list[str]) -> No
         assert index.noted_encoder is not None, "commands without --encoder keep what the index notes"
         assert "n0" not in index.ids()
         assert index.count() == ROWS - 1
+    done = run("index get", place, "n7", "nobody", *key, "--json")
+    assert [(row["id"], row["text"]) for row in done.json["rows"]] == [("n7", texts[7])]
+    assert "1 of the ids have no row" in done.err
+    assert run("index get", place, "n7", *key).out == f"n7  {texts[7]}\n"
+    assert run("index delete", place, "n7", "nobody", *key, "--json").json["rows"] == 1
+    assert run("index get", place, "n7", *key).out == ""
 
 
 def test_an_index_is_verified_backed_up_and_restored(filled: Path, lsa: Path, texts: list[str]) -> None:
@@ -419,8 +425,11 @@ def test_mistakes_with_tables(tables: Path, lsa: Path, tmp_path: Path, arguments
         (["migrate", "{0}/t.csv", "sqlite-vec:{0}/n.db#n", "-p", "{protector}", "--text-column", "x"], "--text-column"),
         (["migrate", "sealed:{0}/index", "sqlite-vec:{0}/n.db#n", "-p", "{protector}"], "is not a database"),
         (["reprotect", "sealed:{0}/index", "-p", "{protector}", "--seal-key", "{0}/search.keys"], "reseal"),
-        (["reencode", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys", "--encoder", "{lsa}"], "sealed:FOLDER"),
-        (["compact", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),
+        (
+            ["index", "reencode", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys", "--encoder", "{lsa}"],
+            "sealed:FOLDER",
+        ),
+        (["index", "compact", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),
         (["reconcile", "sealed:{0}/index", "--ids", "{0}/ids.txt"], "--seal-key"),
         (["index", "verify", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),
         (["scan", "sealed:{0}/none"], "no index"),

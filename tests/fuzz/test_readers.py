@@ -76,6 +76,6 @@ def test_the_schema_describes_the_routes_of_the_server() -> None:
     from pathlib import Path
 
     described = json.loads((Path(__file__).parent / "openapi.json").read_text())["paths"]
-    for path in ("/v1/embeddings", "/v1/models", "/health", "/metrics"):
+    for path in ("/v1/embeddings", "/v1/models", "/health", "/ready", "/metrics"):
         assert path in described
     assert importlib.util.find_spec("fuzz.api") is not None

@@ -24,6 +24,7 @@ KEY = "a-key-of-the-contract-tests"
 PATHS = (
     "/",
     "/health",
+    "/ready",
     "/metrics",
     "/v1/embeddings",
     "/v1/rerank",
@@ -104,6 +105,7 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "models without key": ("GET", "/v1/models", {"headers": {"Authorization": ""}}),
     "model": ("GET", "/v1/models/drug", {}),
     "health without key": ("GET", "/health", {"headers": {"Authorization": ""}}),
+    "ready without key": ("GET", "/ready", {"headers": {"Authorization": ""}}),
     "metrics without key": ("GET", "/metrics", {"headers": {"Authorization": ""}}),
     "state": ("GET", "/page/state", {}),
     "state for another site": ("GET", "/page/state", {"headers": {"Sec-Fetch-Site": "cross-site"}}),

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -40,7 +41,7 @@ pytestmark = [
 
 DIMENSION = 6
 _names = itertools.count()
-TOPICS = ["canary-rent", "canary-loan", "canary-visa"]
+TOPICS = ["lantern-rent", "lantern-loan", "lantern-visa"]
 TEXTS = [f"{TOPICS[i % 3]} number {i}" for i in range(30)]
 METADATA = [{"tenant": "ab"[i % 2], "page": i} for i in range(30)]
 
@@ -186,42 +187,42 @@ def filled(
 
 
 def test_scores_are_exact_and_texts_come_back(filled: ProtectedVectorStore) -> None:
-    cosines = exact("canary-loan question")
+    cosines = exact("lantern-loan question")
     order = np.argsort(-cosines, kind="stable")[:5]
-    hits = filled.similarity_search_with_score("canary-loan question", k=5)
+    hits = filled.similarity_search_with_score("lantern-loan question", k=5)
     assert [document.id for document, _ in hits] == [f"note-{i}" for i in order]
     np.testing.assert_allclose([score for _, score in hits], cosines[order], atol=1e-3)
     assert [(d.page_content, d.metadata) for d, _ in hits] == [(TEXTS[i], METADATA[i]) for i in order]
-    vector = filled.embeddings.embed_query("canary-loan question")
+    vector = filled.embeddings.embed_query("lantern-loan question")
     assert filled.similarity_search_by_vector(vector, k=5) == [document for document, _ in hits]
-    assert asyncio.run(filled.asimilarity_search("canary-loan question", k=5)) == [d for d, _ in hits]
+    assert asyncio.run(filled.asimilarity_search("lantern-loan question", k=5)) == [d for d, _ in hits]
 
 
 def test_retrievers_rank_filter_and_diversify(filled: ProtectedVectorStore) -> None:
-    cosines = exact("canary-visa question")
-    everything = filled.similarity_search_with_score("canary-visa question", k=15, filter={"tenant": "b"})
+    cosines = exact("lantern-visa question")
+    everything = filled.similarity_search_with_score("lantern-visa question", k=15, filter={"tenant": "b"})
     assert [d.id for d, _ in everything] == [f"note-{i}" for i in np.argsort(-cosines) if i % 2]
     threshold = float(np.sort(cosines)[-4:-2].mean())
     retriever = filled.as_retriever(
         search_type="similarity_score_threshold", search_kwargs={"k": 10, "score_threshold": threshold}
     )
-    assert [d.id for d in retriever.invoke("canary-visa question")] == [f"note-{i}" for i in np.argsort(-cosines)[:3]]
+    assert [d.id for d in retriever.invoke("lantern-visa question")] == [f"note-{i}" for i in np.argsort(-cosines)[:3]]
     # The same embeddings in LangChain's own store, in clear.
     clear = InMemoryVectorStore(Topical())
     clear.add_texts(TEXTS, METADATA, ids=[f"note-{i}" for i in range(30)])
     options = {"search_type": "mmr", "search_kwargs": {"k": 6, "fetch_k": 20, "lambda_mult": 0.4}}
-    expected = clear.as_retriever(**options).invoke("canary-visa question")
-    assert filled.as_retriever(**options).invoke("canary-visa question") == expected
-    vector = Topical().embed_query("canary-visa question")
+    expected = clear.as_retriever(**options).invoke("lantern-visa question")
+    assert filled.as_retriever(**options).invoke("lantern-visa question") == expected
+    vector = Topical().embed_query("lantern-visa question")
     assert filled.max_marginal_relevance_search_by_vector(vector, **options["search_kwargs"]) == expected
     unusual = {"$or": [{"page": {"$lt": 3}}, {"tenant": "b", "page": {"$gte": 28}}]}
     if isinstance(filled.collection, vecveil.SealedIndex):
-        hits = filled.similarity_search("canary-visa question", k=9, filter=unusual, mode="hybrid")
+        hits = filled.similarity_search("lantern-visa question", k=9, filter=unusual, mode="hybrid")
         assert {d.id for d in hits} == {"note-0", "note-1", "note-2", "note-29"}
         return
     for where in ({"page": 3}, unusual):
         with raises("E-INPUT", "filter"):
-            filled.similarity_search("canary-visa question", filter=where)
+            filled.similarity_search("lantern-visa question", filter=where)
 
 
 def stored_rows(inner: VectorStore) -> list[tuple[list[float], str]]:
@@ -246,14 +247,14 @@ def stored_rows(inner: VectorStore) -> list[tuple[list[float], str]]:
 def test_the_database_holds_neither_text_nor_clean_vector(filled: ProtectedVectorStore, folder: Path) -> None:
     rows = stored_rows(inner_of(filled))
     assert len(rows) == 30
-    assert not [rest for _, rest in rows if "canary" in rest]
+    assert not [rest for _, rest in rows if "lantern" in rest]
     stored, clean = unit_rows(np.array([vector for vector, _ in rows])), unit_rows(Topical().embed_documents(TEXTS))
     # Noise turns a row by about .5; that one of 900 pairs comes within .0045 by chance has probability 1e-8.
     assert (stored @ clean.T).max() < 0.99999
     for path in folder.rglob("*"):
         if path.is_file():
             content = path.read_bytes()
-            assert b"canary-" not in content
+            assert b"lantern-" not in content
 
 
 class Recording(Topical):
@@ -286,16 +287,16 @@ def test_a_text_stage_rewrites_the_candidates_alone(kind: str, folder: Path, key
         assert len(set((stored @ rewritten.T).argmax(axis=1))) == 30
         assert [d.page_content for d in store.get_by_ids(ids[:3])] == TEXTS[:3]
         recording.queries.clear()
-        hits = store.similarity_search_with_score("canary-loan question", k=5)
+        hits = store.similarity_search_with_score("lantern-loan question", k=5)
         # Exact for the ranking, rewritten for the candidates.
-        assert set(recording.queries) == {"canary-loan question", "question"}
-        cosines = exact("canary-loan question")
+        assert set(recording.queries) == {"lantern-loan question", "question"}
+        cosines = exact("lantern-loan question")
         assert [d.page_content for d, _ in hits] == [TEXTS[i] for i in np.argsort(-cosines, kind="stable")[:5]]
         np.testing.assert_allclose([score for _, score in hits], np.sort(cosines)[:-6:-1], atol=1e-3)
-        assert store.max_marginal_relevance_search("canary-loan question", k=3)[0] == hits[0][0]
-        assert len(store.similarity_search("canary-loan", k=5)) == 5  # nothing is left of the query
+        assert store.max_marginal_relevance_search("lantern-loan question", k=3)[0] == hits[0][0]
+        assert len(store.similarity_search("lantern-loan", k=5)) == 5  # nothing is left of the query
         with raises("E-INPUT-TYPE", "query"):  # a vector cannot be rewritten
-            store.similarity_search_by_vector(Topical().embed_query("canary-loan question"))
+            store.similarity_search_by_vector(Topical().embed_query("lantern-loan question"))
 
 
 @pytest.mark.parametrize("filled", sorted(STORES), indirect=True)
@@ -305,7 +306,7 @@ def test_texts_past_the_store_are_refused(filled: ProtectedVectorStore) -> None:
         inner.add_texts(["a plain text"])
     with raises("E-STORE-UNSEALED", "texts"):
         asyncio.run(inner.embeddings.aembed_documents(["a plain text"]))
-    assert len(filled.similarity_search("canary-rent", k=300)) == 30  # more than the candidates of a search
+    assert len(filled.similarity_search("lantern-rent", k=300)) == 30  # more than the candidates of a search
 
 
 @pytest.mark.parametrize("kind", ["in memory", "sealed index"])
@@ -321,7 +322,7 @@ def test_langchains_indexing_updates_what_changed(
     documents = [Document(text, metadata={"source": f"{i}.md"}) for i, text in enumerate(TEXTS)]
     options = {"cleanup": "full", "source_id_key": "source", "key_encoder": "sha256"}
     assert index(documents, records, store, **options)["num_added"] == 30
-    documents[3] = Document("canary-rent changed", metadata={"source": "3.md"})
+    documents[3] = Document("lantern-rent changed", metadata={"source": "3.md"})
     outcome = index(documents[:20], records, store, **options)
     assert (outcome["num_added"], outcome["num_skipped"], outcome["num_deleted"]) == (1, 19, 11)
     assert len(inner.ids() if kind == "sealed index" else inner.store) == 20
@@ -343,6 +344,30 @@ def test_a_sealed_index_is_one_line_to_open(keys: Path, tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"dinner" in path.read_bytes()]
     with raises("E-INPUT", "store"):
         ProtectedVectorStore(again.collection, keys)
+
+
+def test_asynchronous_methods_run_on_threads_of_the_index(keys: Path, tmp_path: Path) -> None:
+    used: list[str] = []
+
+    class Watched(Topical):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            used.append(threading.current_thread().name.rpartition("_")[0])
+            return super().embed_documents(texts)
+
+    store = ProtectedVectorStore.from_sealed(tmp_path / "notes", keys, embedding=Watched())
+
+    async def use() -> None:
+        names = await store.aadd_documents([Document(text) for text in TEXTS])
+        hits = await store.asimilarity_search_with_score(TEXTS[7], k=3)
+        assert await store.asimilarity_search(TEXTS[7], k=3) == [hit for hit, _ in hits]
+        assert (await store.asimilarity_search_with_relevance_scores(TEXTS[7], k=1))[0][0] == hits[0][0]
+        assert [hit.id for hit in await store.aget_by_ids(names[:2])] == names[:2]
+        assert await store.adelete(names[:2])
+
+    asyncio.run(use())
+    assert len(used) >= 3
+    assert set(used) == {"sealed-index-caller"}
+    assert store.collection.count() == len(TEXTS) - 2
 
 
 def test_openais_embeddings_fit_protect_and_search(keys: Path) -> None:
@@ -402,28 +427,28 @@ def test_embeddings_of_another_fingerprint_than_a_collections_are_refused(keys: 
 
 
 def test_numbers_of_results_below_one_are_refused(filled: ProtectedVectorStore) -> None:
-    vector = Topical().embed_query("canary-visa question")
+    vector = Topical().embed_query("lantern-visa question")
     for k in (0, -1):
         for search in (filled.similarity_search, filled.max_marginal_relevance_search):
             with raises("E-INPUT-RANGE", "k"):
-                search("canary-visa question", k=k)
+                search("lantern-visa question", k=k)
             with raises("E-INPUT-RANGE", "k"):
-                asyncio.run(getattr(filled, f"a{search.__name__}")("canary-visa question", k=k))
+                asyncio.run(getattr(filled, f"a{search.__name__}")("lantern-visa question", k=k))
         for search in (filled.similarity_search_by_vector, filled.max_marginal_relevance_search_by_vector):
             with raises("E-INPUT-RANGE", "k"):
                 search(vector, k=k)
-    assert len(filled.max_marginal_relevance_search("canary-visa question", k=1)) == 1
+    assert len(filled.max_marginal_relevance_search("lantern-visa question", k=1)) == 1
 
 
 def test_a_bare_string_is_no_list(filled: ProtectedVectorStore) -> None:
-    filled.add_texts(["canary-rent"], [{"tenant": "a", "page": 0}], ids=["n"])
+    filled.add_texts(["lantern-rent"], [{"tenant": "a", "page": 0}], ids=["n"])
     for call in (filled.delete, filled.get_by_ids):
         with raises("E-INPUT-TYPE", "ids"):
             call("note-1")
     with raises("E-INPUT-TYPE", "texts"):
         filled.add_texts("rent")
     with raises("E-INPUT-TYPE", "ids"):
-        filled.add_texts(["canary-rent"], ids="n")
+        filled.add_texts(["lantern-rent"], ids="n")
     assert filled.delete([]) is True
     assert len(filled.get_by_ids(["n"])) == 1
 
@@ -440,7 +465,7 @@ def test_wrong_arguments_are_refused(small: vecveil.Protector, keys: Path) -> No
     store = ProtectedVectorStore(inner, keys, name="notes")
     with raises("E-INPUT", "ids"):
         store.delete()
-    ids = store.add_texts(["canary-rent"])
+    ids = store.add_texts(["lantern-rent"])
     assert store.get_by_ids(ids)[0].id == ids[0] == next(iter(inner.store))
     for renew in (store.collection.reseal, partial(store.collection.reprotect, small)):
         with raises("E-STORE", "store"):
@@ -448,7 +473,7 @@ def test_wrong_arguments_are_refused(small: vecveil.Protector, keys: Path) -> No
     assert len(store.collection.sealer.keys.read("notes").keys) == 1
     other = ProtectedVectorStore(inner, keys, name="mistyped")
     with raises("E-SEAL-COLLECTION"):
-        other.similarity_search("canary-rent")
+        other.similarity_search("lantern-rent")
 
 
 @pytest.mark.parametrize("kind", ["chroma", "qdrant", "sqlite-vec"])
@@ -486,9 +511,9 @@ def test_rows_of_migrate_langchain_llama_index_haystack_and_search_are_of_one_fo
         assert (hit.id, hit.page_content) == ("note-3", f"{TEXTS[3]} as it was written")
         assert hit.metadata == {"tenant": "b"}
         assert score > 0.999
-        filtered = store.similarity_search("canary-loan", k=15, filter={"tenant": "a"})
+        filtered = store.similarity_search("lantern-loan", k=15, filter={"tenant": "a"})
         assert {document.metadata["tenant"] for document in filtered} == {"a"}
-        store.add_texts(["canary-loan later", "canary-rent new"], [{"tenant": "a"}] * 2, ids=["later", "note-5"])
+        store.add_texts(["lantern-loan later", "lantern-rent new"], [{"tenant": "a"}] * 2, ids=["later", "note-5"])
         store.delete(["note-7"])
         release(store.collection.database)
 
@@ -498,28 +523,31 @@ def test_rows_of_migrate_langchain_llama_index_haystack_and_search_are_of_one_fo
     from vecveil.gateway.haystack import SealedDocumentStore
     from vecveil.gateway.llama_index import SealedVectorStore
 
-    vector = Topical().embed_documents(["canary-visa from an index"])[0]
+    vector = Topical().embed_documents(["lantern-visa from an index"])[0]
     with open_store(location) as opened:
         collection = vecveil.ProtectedCollection(opened, small, keys, name="notes", filter_fields=())
         assert opened.count() == 30
         got = collection.get(["later", "note-5", "note-6"])
-        assert got.texts == ["canary-loan later", "canary-rent new", f"{TEXTS[6]} as it was written"]
+        assert got.texts == ["lantern-loan later", "lantern-rent new", f"{TEXTS[6]} as it was written"]
         assert "later" in collection.search(X[1], top=30, where={"tenant": "a"}).ids
     haystack = SealedDocumentStore(location, small, str(keys), name="notes")
-    assert {d.content for d in haystack.filter_documents()} >= {"canary-loan later", f"{TEXTS[6]} as it was written"}
-    haystack.write_documents([HaystackDocument(id="hay", content="canary-visa hay", embedding=vector)])
+    assert {d.content for d in haystack.filter_documents()} >= {"lantern-loan later", f"{TEXTS[6]} as it was written"}
+    haystack.write_documents([HaystackDocument(id="hay", content="lantern-visa hay", embedding=vector)])
     haystack.collection.database.close()
     if kind != "sqlite-vec":  # which cannot get a further column to filter by
         llama = SealedVectorStore(
             vecveil.ProtectedCollection(location, small, keys, name="notes", filter_fields=("ref_doc_id",))
         )
-        assert [n.get_content() for n in llama.get_nodes(["later", "hay"])] == ["canary-loan later", "canary-visa hay"]
-        llama.add([TextNode(id_="node", text="canary-visa node", metadata={"tenant": "b"}, embedding=vector)])
+        assert [n.get_content() for n in llama.get_nodes(["later", "hay"])] == [
+            "lantern-loan later",
+            "lantern-visa hay",
+        ]
+        llama.add([TextNode(id_="node", text="lantern-visa node", metadata={"tenant": "b"}, embedding=vector)])
         llama.client.database.close()
         with langchain_over(kind, tmp_path, embeddings) as inner:
             store = ProtectedVectorStore(inner, keys, name="notes", embeddings=embeddings)
             (document,) = store.get_by_ids(["node"])
-            assert (document.page_content, document.metadata["tenant"]) == ("canary-visa node", "b")
+            assert (document.page_content, document.metadata["tenant"]) == ("lantern-visa node", "b")
 
 
 @contextlib.contextmanager

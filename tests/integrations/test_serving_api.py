@@ -354,7 +354,7 @@ def test_a_key_is_asked_for_where_keys_are_set(laplace: vecveil.Protector, tmp_p
         assert status("a-key-of-a-client") == 200
         assert status("another-key-of-a-client") == status(None) == status(None, "/metrics") == 401
         assert status(None, "/nothing") == 401  # what is there is not told
-        assert status(None, "/health") == 200
+        assert status(None, "/health") == status(None, "/ready") == 200
         with openai.OpenAI(base_url=f"{url}/v1", api_key="wrong") as client, pytest.raises(openai.AuthenticationError):
             client.embeddings.create(model="any", input="a")
 
@@ -475,7 +475,8 @@ def test_more_requests_at_once_than_allowed_are_told_to_wait(laplace: vecveil.Pr
         assert refused.status_code == 429
         assert refused.headers["retry-after"] == "1"
         assert refused.json()["error"]["code"] == "too_many_requests"
-        assert httpx.get(f"{url}/health", timeout=60).status_code == 200  # which is always answered
+        for path in ("health", "ready"):
+            assert httpx.get(f"{url}/{path}", timeout=60).status_code == 200  # always answered
         encoder.go.set()
         thread.join(60)
         assert statuses == [200]

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -378,6 +379,32 @@ def test_the_index_is_refreshed_and_its_loss_is_said(tmp_path: Path) -> None:
         assert code(post(url, {"query": "later"}, None)) == (429, "search_limit_reached")
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+def test_an_index_that_vanishes_is_not_ready_and_answers_nothing(
+    tmp_path: Path, compacted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    index = filled(tmp_path / "notes")
+    if compacted:
+        index.compact(retain=0)
+    service = stores(("notes", tmp_path / "notes"))
+    service.stores._indexes["notes"].index._log._staleness = 0.0
+    with served(service, keys=None) as url, caplog.at_level(logging.ERROR, "vecveil.gateway.server"):
+        assert httpx.get(f"{url}/ready", timeout=60).json() == {"status": "ready"}
+        shutil.rmtree(tmp_path / "notes")
+        for _ in range(2):
+            assert code(post(url, {"query": "later"}, None)) == (503, "index_unavailable")
+            answer = httpx.get(f"{url}/ready", timeout=60)
+            assert code(answer) == (503, "index_unavailable")
+            assert answer.headers["retry-after"] == "1"
+            assert "notes" not in answer.text
+        assert httpx.get(f"{url}/health", timeout=60).status_code == 200, (
+            "the process runs: restarting it does not help"
+        )
+        metrics = httpx.get(f"{url}/metrics", timeout=60).text
+    assert 'vecveil_requests_total{route="/ready",status="503"} 2.0' in metrics
+    assert "index unavailable" in caplog.text
+
+
 def test_an_index_in_a_bucket_with_an_encoder_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     s3fs = pytest.importorskip("s3fs")
     from moto.server import ThreadedMotoServer
@@ -418,6 +445,12 @@ def test_a_storage_that_hangs_delays_neither_others_nor_the_end(place: Path, mon
         monkeypatch.setattr(index, "close", lambda: over.wait(60))
         assert code(post(url, {"query": "a"}, None)) == (503, "files_busy")
         assert httpx.get(f"{url}/health", timeout=60).status_code == 200
+        monkeypatch.setattr(index, "count", lambda: over.wait(60))
+        with ThreadPoolExecutor(12) as probes:
+            assert set(probes.map(lambda _: code(httpx.get(f"{url}/ready", timeout=60)), range(12))) == {
+                (503, "files_busy")
+            }
+        assert len([t for t in threading.enumerate() if t.name == "vecveil-files"]) <= 3, "probes share a thread"
     over.set()
 
 

@@ -226,7 +226,8 @@ def _traceback(error: BaseException) -> str:
 
 def _context(arguments: Sequence[str]) -> click.Context:
     """Return the context of the command that the arguments name, with the values that they give it."""
-    context = click.Context(vecveil, info_name="vecveil")
+    # With the settings: a command keeps the help option that its first context gives it.
+    context = click.Context(vecveil, info_name="vecveil", **vecveil.context_settings)
     for i, name in enumerate(arguments):
         group = context.command
         if isinstance(group, click.Group) and (command := group.get_command(context, name)) is not None:

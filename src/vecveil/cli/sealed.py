@@ -410,11 +410,79 @@ def _renew(
         data_json({"database": short_name(database), "collection": collection.name, "rows": rows})
 
 
-@click.command(
+@click.group(
+    "index",
+    epilog="""\b
+Examples:
+  vecveil index get sealed:notes/ a b --seal-key search.keys
+  vecveil index verify sealed:notes/ --seal-key search.keys --json
+  vecveil index copy sealed:notes/ sealed:s3://backups/notes --seal-key search.keys
+""",
+)
+def index_group() -> None:
+    """Read, delete, compact, reencode, verify and back up a sealed index.
+
+    `vecveil migrate` fills an index or adds rows to it, `vecveil search` searches it, and `vecveil forget` deletes rows
+    at once, with a receipt.
+    """
+
+
+@index_group.command(
+    "get",
+    epilog="""\b
+Example:
+  vecveil index get sealed:notes/ a b --seal-key search.keys
+""",
+)
+@click.argument("index", metavar="sealed:PLACE")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@shared.seal_key_option
+@shared.json_option
+def get_command(index: str, ids: tuple[str, ...], seal_key: str, as_json: bool) -> None:
+    """Print the id and text of rows of a sealed index; with --json their metadata, too."""
+    with opened(index, seal_key) as one:
+        rows = one.get(ids, missing="skip")
+    if absent := len(set(ids)) - len(rows.ids):
+        note(f"{absent:,} of the ids have no row.")
+    found = list(zip(rows.ids, rows.texts, rows.metadata, strict=True))
+    if as_json:
+        keys = ("id", "text", "metadata")
+        data_json({"database": short_name(index), "rows": [dict(zip(keys, row, strict=True)) for row in found]})
+    else:
+        for name, text, _ in found:
+            data(f"{name}  {'' if text is None else text}")
+
+
+@index_group.command(
+    "delete",
+    epilog="""\b
+Example:
+  vecveil index delete sealed:notes/ a b --seal-key search.keys
+""",
+)
+@click.argument("index", metavar="sealed:PLACE")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@shared.seal_key_option
+@shared.json_option
+def delete_command(index: str, ids: tuple[str, ...], seal_key: str, as_json: bool) -> None:
+    """Delete rows of a sealed index; ids without a row are ignored.
+
+    The storage keeps the rows, encrypted, until a day after `vecveil index compact`. `vecveil forget` removes them at
+    once.
+    """
+    with opened(index, seal_key) as one:
+        rows = len(one.get(ids, missing="skip").ids)
+        one.delete(ids)
+    note(f"{rows:,} rows were deleted from {short_name(index)}.")
+    if as_json:
+        data_json({"database": short_name(index), "rows": rows})
+
+
+@index_group.command(
     "compact",
     epilog="""\b
 Example:
-  vecveil compact sealed:notes/ --seal-key search.keys
+  vecveil index compact sealed:notes/ --seal-key search.keys
 """,
 )
 @click.argument("index", metavar="sealed:PLACE")
@@ -426,8 +494,6 @@ def compact_command(index: str, seal_key: str, as_json: bool) -> None:
     Replaced segments stay in the storage for a day, for earlier readers and backups. Other programs can keep reading
     and writing. After an interruption the same command starts again.
     """
-    if index_place(index) is None:
-        raise click.UsageError("compact takes a sealed index: sealed:FOLDER or sealed:URL.")
     with opened(index, seal_key) as one:
         one.compact()
         rows = one.count()
@@ -436,11 +502,11 @@ def compact_command(index: str, seal_key: str, as_json: bool) -> None:
         data_json({"database": short_name(index), "rows": rows})
 
 
-@click.command(
+@index_group.command(
     "reencode",
     epilog="""\b
 Example:
-  vecveil reencode sealed:notes/ --encoder BAAI/bge-small-en-v1.5 --seal-key search.keys
+  vecveil index reencode sealed:notes/ --encoder BAAI/bge-small-en-v1.5 --seal-key search.keys
 """,
 )
 @click.argument("index", metavar="sealed:PLACE")
@@ -455,8 +521,6 @@ def reencode_command(
     Other programs search and add with the former encoder until all texts are encoded. Then they get an error that names
     the new one. After an interruption the same command continues.
     """
-    if index_place(index) is None:
-        raise click.UsageError("reencode takes a sealed index: sealed:FOLDER or sealed:URL.")
     if encoder is None:
         raise click.UsageError("Name the new encoder with --encoder.")
     with opened(index, seal_key) as one:
@@ -466,18 +530,6 @@ def reencode_command(
     note(f"{rows:,} rows of {short_name(index)} have vectors of {new.name}. Name it with --encoder in searches.")
     if as_json:
         data_json({"database": short_name(index), "encoder": new.name, "rows": rows})
-
-
-@click.group(
-    "index",
-    epilog="""\b
-Examples:
-  vecveil index verify sealed:notes/ --seal-key search.keys --json
-  vecveil index copy sealed:notes/ sealed:s3://backups/notes --seal-key search.keys
-""",
-)
-def index_group() -> None:
-    """Verify a sealed index; back it up and restore it."""
 
 
 @index_group.command(
@@ -507,7 +559,7 @@ def verify_index_command(index: str, seal_key: str, as_json: bool) -> None:
     if found.unread:
         data(f"The first {found.unread:,} commits precede a renewal of the keys: only their digests were compared.")
     if found.replaced:
-        data(f"{found.replaced:,} replaced objects remain until `vecveil compact`.")
+        data(f"{found.replaced:,} replaced objects remain until `vecveil index compact`.")
     for name in found.others[:_SHOWN]:
         data(f"Not part of the chain: {name}")
     if len(found.others) > _SHOWN:

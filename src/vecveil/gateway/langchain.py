@@ -10,12 +10,13 @@ With `ProtectedEmbeddings` alone, a store keeps `page_content` next to the vecto
 from __future__ import annotations
 
 import base64
+import functools
 import os
 import secrets
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Unpack
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from vecveil.errors import (
 )
 from vecveil.index import Searchable
 from vecveil.index.blob import SEALED_FIELD
+from vecveil.index.searchable import on_thread
 from vecveil.privacy.protector.policy import (
     PolicyOptions,
     ReleasePolicy,
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
     from vecveil.privacy.protector import Protector
 
 __all__ = ["ProtectedEmbeddings", "ProtectedVectorStore"]
+
+Answer = TypeVar("Answer")
 
 _OWNER = "ProtectedEmbeddings"
 _STORE = "ProtectedVectorStore"
@@ -178,6 +182,17 @@ def _reopened(
 def _lists(vectors: Any) -> list[list[float]]:
     listed: list[list[float]] = vectors.tolist()
     return listed
+
+
+def _awaited(method: Callable[..., Answer]) -> Callable[..., Coroutine[Any, Any, Answer]]:
+    """Return the method that runs ``method`` on a thread of the index, or of the event loop."""
+
+    @functools.wraps(method)
+    async def call(self: ProtectedVectorStore, /, *args: Any, **options: Any) -> Answer:
+        answer: Answer = await on_thread(self.collection, getattr(self, method.__name__), *args, **options)
+        return answer
+
+    return call
 
 
 class ProtectedVectorStore(vectorstores.VectorStore):
@@ -361,6 +376,15 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
     ) -> list[Document]:
         return self.max_marginal_relevance_search(embedding, k, fetch_k, lambda_mult, **options)
+
+    aadd_texts = _awaited(add_texts)
+    adelete = _awaited(delete)
+    aget_by_ids = _awaited(get_by_ids)
+    asimilarity_search = _awaited(similarity_search)
+    asimilarity_search_by_vector = _awaited(similarity_search_by_vector)
+    asimilarity_search_with_score = _awaited(similarity_search_with_score)
+    amax_marginal_relevance_search = _awaited(max_marginal_relevance_search)
+    amax_marginal_relevance_search_by_vector = _awaited(max_marginal_relevance_search_by_vector)
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         # LangChain's relevance is from 0 to 1; rounding may take a cosine beyond 1.

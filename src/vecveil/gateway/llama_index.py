@@ -10,7 +10,6 @@ private methods of the wrapped embedding, because the public ones emit events wi
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -19,6 +18,7 @@ import numpy as np
 
 from vecveil.errors import InvalidInputError, MissingDependencyError, renamed, unknown_name, wrong_type
 from vecveil.index import Searchable, Unsealed
+from vecveil.index.searchable import on_thread
 from vecveil.privacy.protector.policy import (
     KeySource,
     ReleasePolicy,
@@ -396,26 +396,26 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         self._collection.delete(self._collection.ids())
 
     async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        return await asyncio.to_thread(self.add, nodes, **kwargs)
+        return await on_thread(self._collection, self.add, nodes, **kwargs)
 
     async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        return await asyncio.to_thread(self.query, query, **kwargs)
+        return await on_thread(self._collection, self.query, query, **kwargs)
 
     async def aget_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
-        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
+        return await on_thread(self._collection, self.get_nodes, node_ids, filters)
 
     async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
-        await asyncio.to_thread(self.delete, ref_doc_id, **delete_kwargs)
+        await on_thread(self._collection, self.delete, ref_doc_id, **delete_kwargs)
 
     async def adelete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
-        await asyncio.to_thread(self.delete_nodes, node_ids, filters, **delete_kwargs)
+        await on_thread(self._collection, self.delete_nodes, node_ids, filters, **delete_kwargs)
 
     async def aclear(self) -> None:
-        await asyncio.to_thread(self.clear)
+        await on_thread(self._collection, self.clear)
 
     def _sealed(self, node: BaseNode) -> dict[str, Any]:
         """Return what the blob contains besides the text: the node and its filter values."""

@@ -14,9 +14,20 @@ from vecveil.index.sealer import Ranking, Sealer, Unsealed
 from vecveil.index.searchable import Searchable
 
 if TYPE_CHECKING:
+    from vecveil.index.async_index import AsyncSealedIndex
     from vecveil.index.sealed_index import SealedIndex
 
-__all__ = ["KeyProvider", "KeyStore", "Ranking", "SealedIndex", "Sealer", "Searchable", "SqliteBlobs", "Unsealed"]
+__all__ = [
+    "AsyncSealedIndex",
+    "KeyProvider",
+    "KeyStore",
+    "Ranking",
+    "SealedIndex",
+    "Sealer",
+    "Searchable",
+    "SqliteBlobs",
+    "Unsealed",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +35,8 @@ def __getattr__(name: str) -> Any:
         from vecveil.index.sealed_index import SealedIndex
 
         return SealedIndex
+    if name == "AsyncSealedIndex":
+        from vecveil.index.async_index import AsyncSealedIndex
+
+        return AsyncSealedIndex
     raise AttributeError(name)

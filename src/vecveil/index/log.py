@@ -651,11 +651,11 @@ class SegmentLog:
 
         self.rewrite(worth_merging, retain=retain)
 
-    def forget(self, ids: Sequence[str]) -> None:
-        """See `SealedIndex.forget`."""
+    def forget(self, ids: Sequence[str], outdated: Callable[[Snapshot], set[str]] = lambda _: set()) -> None:
+        """Rewrite the segments that contain a version of ``ids``, and those that ``outdated`` names."""
         listed = pa.array(ids, pa.string())
         self.rewrite(
-            lambda s: {name for name, part in s.parts.items() if len(part.holding(listed)[0])},
+            lambda s: {name for name, part in s.parts.items() if len(part.holding(listed)[0])} | outdated(s),
             whole=True,
             clear=True,
             retain=0,

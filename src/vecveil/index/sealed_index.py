@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
@@ -47,8 +49,10 @@ _Vector = np.ndarray[tuple[int], np.dtype[np.floating[Any]]]
 _Matrix = np.ndarray[tuple[int, int], np.dtype[np.floating[Any]]]
 
 _OWNER = "SealedIndex"
+_CALLERS = 8
 _ONE_THREAD = 500_000  # rows that one thread searches
 _opened: WeakSet[SealedIndex] = WeakSet()
+_ATTEMPTS = 20  # of `forget`, while others add rows that match
 _FUSED = 60  # k of reciprocal rank fusion (Cormack et al., SIGIR 2009)
 
 
@@ -141,9 +145,11 @@ class SealedIndex:
         self._start_threads()
 
     def _start_threads(self) -> None:
-        """Make the lock and the pool, anew in a forked process, which has none of the threads."""
+        """Make the lock and the pools, anew in a forked process, which has none of the threads."""
         self._building = threading.Lock()
         self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="sealed-index")
+        # Of `AsyncSealedIndex`: a call that waited in the other pool for its own scans could wait for ever.
+        self.callers = ThreadPoolExecutor(_CALLERS, thread_name_prefix="sealed-index-caller")
 
     def __repr__(self) -> str:
         return f"SealedIndex({Path(self.location).name!r})"
@@ -175,6 +181,8 @@ class SealedIndex:
         """Close the files and drop what is in memory."""
         self._log.close()
         self._threads.shutdown(wait=True)
+        self.callers.shutdown(wait=False)  # this may be one of its threads
+        self.callers = ThreadPoolExecutor(_CALLERS)  # for calls that now fail
         self._tables.clear()
         self._words.clear()
 
@@ -182,34 +190,38 @@ class SealedIndex:
         self,
         texts: Sequence[str] | None = None,
         *,
-        ids: Sequence[str],
+        ids: Sequence[str] | None = None,
         metadata: Sequence[Mapping[str, Any] | None] | None = None,
         vectors: Embeddings | None = None,
-    ) -> None:
-        """Add rows, replacing equal ids; return when they are durable.
+    ) -> list[str]:
+        """Add rows, replacing equal ids; return the ids once the rows are durable.
 
         Args:
             texts: text of each row; None if only ``vectors`` are stored.
-            ids: distinct strings.
+            ids: distinct strings; None makes a random UUID for each row.
             metadata: JSON object of each row; every field can be filtered by. Times become ISO texts.
             vectors: (N, n), if they are at hand; otherwise the encoder embeds the texts.
 
         Raises:
             InvalidInputError: lengths differ, ids repeat, vectors are not finite or beyond the precision's range.
             IncompatibleError: the index has a different encoder or dimension.
-            StoreError: the storage cannot be written. Whether the rows exist is then unknown; add them again.
+            StoreError: the storage cannot be written. Whether the rows exist is then unknown. Add them again with the
+                same ids: without ``ids`` they may then be there twice.
         """
         owner = f"{_OWNER}.add"
-        names = _checked_ids(ids, owner)
-        if len(set(names)) < len(names):
-            raise InvalidInputError(f"{owner}: `ids` repeats an id.", code="E-INPUT-IDS", param="ids")
         if texts is None and vectors is None:
             raise InvalidInputError(f"{owner}: pass texts, vectors or both.", param="texts")
         listed = None if texts is None else list(check_texts(texts, owner=owner, min_rows=0))
+        if ids is None:
+            first = listed or [] if vectors is None else check_embeddings(vectors, owner=owner, param="vectors")
+            ids = [str(uuid.uuid4()) for _ in first]
+        names = _checked_ids(ids, owner)
+        if len(set(names)) < len(names):
+            raise InvalidInputError(f"{owner}: `ids` repeats an id.", code="E-INPUT-IDS", param="ids")
         given = {"texts": listed, "metadata": metadata, "vectors": vectors}
         check_same_length(owner, ids=names, **{k: v for k, v in given.items() if v is not None})
         if not names:
-            return
+            return names
         rows = [None] * len(names) if metadata is None else metadata
         records = [metadata_json(row, owner, i) for i, row in enumerate(rows)]
         encoder = self.encoder
@@ -222,10 +234,22 @@ class SealedIndex:
             return _rows(names, X, listed, records, n, precision)
 
         self._log.append(columns, X.shape[1], encoder=encoder)
+        return names
 
-    def delete(self, ids: Sequence[str]) -> None:
-        """Delete rows; unknown ids are ignored. Older versions stay, encrypted, until a day after `compact`."""
-        names = list(dict.fromkeys(_checked_ids(ids, f"{_OWNER}.delete")))
+    def delete(self, ids: Sequence[str] | None = None, *, where: Where | None = None) -> None:
+        """Delete rows by id, or the rows that match ``where``; unknown ids are ignored.
+
+        A row that another process adds during the call may stay. Older versions stay, encrypted, until a day after
+        `compact`.
+
+        Raises:
+            InvalidInputError: no row has a field that ``where`` compares, or ``where`` is empty.
+        """
+        _check_choice(ids, where, f"{_OWNER}.delete")
+        if where is not None and self.exists():
+            self.refresh()
+        chosen = self.ids(where) if ids is None else _checked_ids(ids, f"{_OWNER}.delete")
+        names = list(dict.fromkeys(chosen))
         if names and (self._log.exists() or not self.create):
             self._log.existing()
             records = ["null"] * len(names)
@@ -357,9 +381,7 @@ class SealedIndex:
         try:
             return self._read(hits)
         except FileNotFoundError as error:
-            raise StoreError(
-                f"{_OWNER}.read: a commit replaced segments since the search. Search again.", code="E-INDEX-BUSY"
-            ) from error
+            raise _replaced(f"{_OWNER}.read", "Search again.") from error
 
     def _read(self, hits: Sequence[Hit]) -> Ranking:
         rows = self._opened([(part, row) for _, part, row in hits])
@@ -401,13 +423,40 @@ class SealedIndex:
             self._check_fields(where)
         return self._opened(places)
 
+    def iter(self, where: Where | None = None, *, batch: int = 1000) -> Iterator[Unsealed]:
+        """Yield all rows, or those that match ``where``, in parts of ``batch`` rows, as `get` returns them.
+
+        The rows are those of the moment of the call, whatever is written meanwhile.
+
+        Raises:
+            InvalidInputError: no row has a field that ``where`` compares.
+            StoreError: there is no index. Of a remote index, another process has deleted an object since; start again.
+
+        Cost:
+            Memory for one part, and one byte a row of the index.
+        """
+        owner = f"{_OWNER}.iter"
+        size = check_count(batch, owner=owner, param="batch")
+        selected = self._retried(lambda: self._selected(self._snapshot(), where, owner))
+        if not any(mask.any() for _, mask in selected):
+            self._check_fields(where)
+        places = ((part, int(row)) for part, mask in selected for row in np.flatnonzero(mask))
+
+        def parts() -> Iterator[Unsealed]:
+            while part := list(itertools.islice(places, size)):
+                try:
+                    yield self._opened(part)
+                except FileNotFoundError as error:
+                    raise _replaced(owner, "Start again.") from error
+
+        return parts()
+
     def ids(self, where: Where | None = None) -> list[str]:
         """Return the ids of all rows, or of those that match ``where``."""
 
         def answer() -> list[str]:
             selected = self._selected(self._snapshot(), where, f"{_OWNER}.ids")
-            parts = (part.segment.strings("id").filter(pa.array(mask)).to_pylist() for part, mask in selected)
-            names = [name for part in parts for name in part]
+            names = [name for part, mask in selected for name in _ids(part, mask)]
             if not names:
                 self._check_fields(where)
             return names
@@ -446,17 +495,65 @@ class SealedIndex:
         retain = check_positive(retain, owner=f"{_OWNER}.compact", param="retain", allow_zero=True)
         self._log.compact(retain=retain)
 
-    def forget(self, ids: Sequence[str]) -> int:
+    def forget(self, ids: Sequence[str] | None = None, *, where: Where | None = None) -> int:
         """Rewrite every segment that contains a version of these rows without them; return how many rows were there.
 
         No object of the index contains the rows afterwards, nor what unfinished writes have left. Backups of the
         storage from before open as long as their data key exists: `reseal` deletes it.
+
+        ``where`` selects among stored versions, too. A row that matches, or was deleted and matched, goes with all its
+        versions. Of a row that matched before it was changed, the older versions go. The index is then read again, and
+        what others have added meanwhile goes as well, until no stored version matches; one that is added after that
+        stays.
+
+        Raises:
+            InvalidInputError: no row has a field that ``where`` compares, or ``where`` is empty.
+            StoreError: there is no index, or others keep adding rows that match.
         """
-        names = list(dict.fromkeys(_checked_ids(ids, f"{_OWNER}.forget")))
+        owner = f"{_OWNER}.forget"
+        _check_choice(ids, where, owner)
+        if where is not None:
+            return self._forget_matching(where, owner)
+        names = list(dict.fromkeys(_checked_ids(ids, owner)))
         there = sum(place is not None for place in self._log.refresh().locate(names))
         if names:
             self._log.forget(names)
         return there
+
+    def _forget_matching(self, where: Where, owner: str) -> int:
+        check_where(where, owner)
+
+        def outdated(snapshot: Snapshot) -> set[str]:
+            """Return the segments with a version that matches and is not current."""
+            parts = snapshot.parts.items()
+            return {name for name, part in parts if (self._stored(part, where) & ~snapshot.current[name]).any()}
+
+        def found(*, first: bool) -> tuple[int, set[str], set[str]]:
+            """Return the number of rows that match, the ids of versions that match, and those whose row does not."""
+            snapshot = self._log.refresh()
+            matching = {name: self._stored(part, where) for name, part in snapshot.parts.items()}
+            names, changed, rows = set[str](), set[str](), 0
+            for name, part in snapshot.parts.items():
+                names.update(_ids(part, matching[name]))
+                rows += int(np.count_nonzero(matching[name] & snapshot.alive[name]))
+            for name, part in snapshot.parts.items() if names else ():
+                changed.update(names.intersection(_ids(part, snapshot.alive[name] & ~matching[name])))
+            if first and not names:
+                self._check_fields(where, [(part, ~part.deleted) for part in snapshot.parts.values()])
+            return rows, names, changed
+
+        there = 0
+        for attempt in range(_ATTEMPTS):
+            rows, names, changed = self._retried(functools.partial(found, first=not attempt))
+            if attempt and not names:
+                return there
+            there += rows
+            self._log.forget(sorted(names - changed), outdated)  # the first also deletes objects that were replaced
+        raise StoreError(f"{owner}: other programs keep adding rows that match. Stop them first.", code="E-INDEX-BUSY")
+
+    def _stored(self, part: LoadedSegment, where: Where) -> npt.NDArray[np.bool_]:
+        """Return which rows of a segment match, whether or not they are current."""
+        return self._table(part).mask(where) & ~part.deleted
 
     def reseal(self, *, show_progress: bool | None = None) -> int:
         """Rewrite every segment under a new data key and delete the older keys; return the number of rows.
@@ -508,12 +605,12 @@ class SealedIndex:
         check_where(where, owner)
         return [(part, mask & self._table(part).mask(where)) for part, mask in snapshot.live()]
 
-    def _check_fields(self, where: Where | None) -> None:
+    def _check_fields(self, where: Where | None, among: Iterable[Selection] | None = None) -> None:
         """Raise if ``where``, which no row matches, compares a field or a type of value that no row has."""
-        snapshot = self._snapshot()
-        if where is not None and snapshot.count():
+        selected = [each for each in among or self._snapshot().live() if each[1].any()]
+        if where is not None and selected:
             stored: dict[str, set[str]] = {}
-            for part, mask in snapshot.live():
+            for part, mask in selected:
                 for name, kind in self._table(part).fields(mask):
                     stored.setdefault(name, set()).add(kind)
             check_compared(where, stored)
@@ -644,6 +741,25 @@ def _encoder(encoder: Any) -> TextEncoder | None:
         return None
     # The cache of embeddings would hold clean vectors on disk.
     return load_encoder(encoder, cache=None) if isinstance(encoder, str) else as_text_encoder(encoder, cache=None)
+
+
+def _check_choice(ids: Any, where: Where | None, owner: str) -> None:
+    if (ids is None) is (where is None):
+        raise InvalidInputError(f"{owner}: pass either ids or where.", param="ids")
+    if isinstance(where, Mapping) and not where:
+        raise InvalidInputError(
+            f"{owner}: `where` is empty, which every row matches. For all rows pass the ids: index.ids().",
+            param="where",
+        )
+
+
+def _ids(part: LoadedSegment, mask: npt.NDArray[np.bool_]) -> list[str]:
+    ids: list[str] = part.segment.strings("id").filter(pa.array(mask)).to_pylist() if mask.any() else []
+    return ids
+
+
+def _replaced(owner: str, fix: str) -> StoreError:
+    return StoreError(f"{owner}: a commit replaced segments meanwhile. {fix}", code="E-INDEX-BUSY")
 
 
 def _required(encoder: TextEncoder | None, owner: str) -> TextEncoder:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+import contextvars
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from vecveil.errors import InvalidInputError
 from vecveil.index.sealer import Ranking, Unsealed
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
 
 _NAMED = 20  # known fields in an error
 
@@ -37,12 +42,25 @@ class Searchable(Protocol):
         ids: Sequence[str],
         metadata: Sequence[Mapping[str, Any] | None] | None = None,
         vectors: Any = None,
-    ) -> None: ...
+    ) -> list[str] | None: ...
     def search(self, query: Any, *, top: int = 10, where: Any = None) -> Ranking: ...
     def get(self, ids: Sequence[str] | None = None, *, where: Any = None, missing: Any = "raise") -> Unsealed: ...
     def ids(self, where: Any = None) -> list[str]: ...
     def delete(self, ids: Sequence[str]) -> None: ...
     def count(self) -> int: ...
+
+
+async def on_thread(
+    index: Searchable, work: Callable[Arguments, Answer], /, *args: Arguments.args, **options: Arguments.kwargs
+) -> Answer:
+    """Return what ``work`` does on a thread of ``index``; a collection has none, and takes the event loop's.
+
+    The loop resolves host names on its own threads: work that hangs there would stop every new connection.
+    """
+    import asyncio  # whoever awaits has imported it; the command line does not need it
+
+    call = partial(contextvars.copy_context().run, work, *args, **options)
+    return await asyncio.get_running_loop().run_in_executor(getattr(index, "callers", None), call)
 
 
 def check_fields(compared: Iterable[str], having: Iterable[Iterable[str]], fix: str = "") -> None:

@@ -24,14 +24,7 @@ from vecveil.stores.migrating import MigrationOptions, SourceCheck, check_source
 from vecveil.stores.scanning import Reservoir, Sample, usable_rows
 from vecveil.stores.store import Batch, VectorStore
 from vecveil.texts.encoders.cache import matching_texts
-from vecveil.texts.tables.columns import (
-    check_finite,
-    ids_of,
-    json_values,
-    may_be_nan,
-    missing_column,
-    printed_number,
-)
+from vecveil.texts.tables.columns import check_finite, ids_of, json_values, may_be_nan, missing_column, printed_number
 from vecveil.texts.tables.pipeline import ID
 from vecveil.texts.tables.reading import Chunk, TableReader
 

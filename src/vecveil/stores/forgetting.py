@@ -412,8 +412,8 @@ def unsearched(done: Erasure, cache: str | os.PathLike[str] | None) -> list[str]
     notes = []
     if earlier := done.earlier.get("rows"):
         notes.append(
-            f"{earlier:,} rows were deleted by an earlier run, as the receipt said: files and embedding cache were not "
-            "searched for theirs."
+            f"{earlier:,} rows were deleted by an earlier run, according to the receipt: files and embedding cache "
+            "were not searched for them."
         )
     if done.unmatched:
         notes.append(f"{done.unmatched:,} rows had no readable text: the embedding cache may contain theirs (--texts).")

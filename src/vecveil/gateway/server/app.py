@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 _RERANK = ("/v1/rerank", "/v2/rerank")  # Jina's and Cohere's; Cohere's second version has no return_documents
 _STORES = "/v1/vector_stores"
-_ROUTES = ("/v1/embeddings", "/v1/models", "/health", "/metrics", _STORES, *_RERANK)
+_ROUTES = ("/v1/embeddings", "/v1/models", "/health", "/ready", "/metrics", _STORES, *_RERANK)
 _STORE = re.compile(rf"{_STORES}/[^/]+(/search)?")
 _CLIENT_GONE = 499  # nginx's status for a client that closed the connection; appears in logs only
 
@@ -76,7 +76,7 @@ def create_app(
 
     routes = _Routes(service)
     ranks = bool(service.policies) and service.sealer is not None
-    admission = Admission(service.limits, keys, frozenset({"/health", *open_paths}), hosts)
+    admission = Admission(service.limits, keys, frozenset({"/health", "/ready", *open_paths}), hosts)
     app = Starlette(
         routes=[
             *([Route("/v1/embeddings", routes.embeddings, methods=["POST"])] if service.policies else ()),
@@ -85,6 +85,7 @@ def create_app(
             Route("/v1/models", routes.models, methods=["GET"]),
             Route("/v1/models/{model:path}", routes.model, methods=["GET"]),
             Route("/health", routes.health, methods=["GET"]),
+            Route("/ready", routes.ready, methods=["GET"]),
             Route("/metrics", routes.metrics, methods=["GET"]),
             *(route for router in routers for route in router.routes),
         ],
@@ -270,6 +271,10 @@ class _Routes:
     async def health(self, request: Request) -> Response:
         total = len(self._service.policies)
         return JSONResponse({"status": "ok", "policies": total, "checked": self._service.checked})
+
+    async def ready(self, request: Request) -> Response:
+        await self._service.stores.check()
+        return JSONResponse({"status": "ready"})
 
     async def metrics(self, request: Request) -> Response:
         metrics = self._service.metrics

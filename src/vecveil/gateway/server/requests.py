@@ -36,7 +36,7 @@ _MOST_FIELDS = 16
 MAX_DOCUMENT = 2**20
 """Most characters of a blob in base64: what the server seals it also ranks."""
 # A busy server must still answer health checks and Prometheus.
-_UNLIMITED = ("/health", "/metrics")
+_UNLIMITED = ("/health", "/ready", "/metrics")
 # Values of `input_type` in the APIs of Cohere ("search_"), Voyage and NVIDIA ("passage").
 _SIDES: dict[str, Side] = {
     "query": "query",
@@ -60,7 +60,7 @@ class Admission:
 
     limits: Limits
     keys: ApiKeys | None = None
-    open_paths: frozenset[str] = frozenset({"/health"})
+    open_paths: frozenset[str] = frozenset({"/health", "/ready"})
     hosts: frozenset[str] | None = None
 
     def check(self, scope: Scope, *, running: int) -> ApiClient:

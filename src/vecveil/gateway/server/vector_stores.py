@@ -150,6 +150,7 @@ class VectorStores:
     def __init__(self, indexes: Sequence[ServedIndex], metrics: Metrics, threads: FileThreads, *, created: int) -> None:
         self._indexes = {served.name: served for served in indexes}
         self._metrics, self._threads, self._created = metrics, threads, created
+        self._reading: asyncio.Task[ApiError | None] | None = None
 
     def __len__(self) -> int:
         return len(self._indexes)
@@ -173,6 +174,22 @@ class VectorStores:
         data = [await self.described(self._indexes[name]) for name in names]
         ends = {"first_id": names[0], "last_id": names[-1]} if names else {"first_id": None, "last_id": None}
         return {"object": "list", "data": data, **ends, "has_more": False}
+
+    async def check(self) -> None:
+        """Raise `ApiError` 503 unless the storage of every index answers and its key opens what is there."""
+        # One check at a time: anyone may request it, and the threads of a storage that hangs are few.
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.ensure_future(self._read())
+        if error := await asyncio.shield(self._reading):
+            raise error
+
+    async def _read(self) -> ApiError | None:
+        try:
+            for served in self._indexes.values():
+                await self._threads.run(partial(self._counted, served))
+        except ApiError as error:
+            return error
+        return None
 
     async def described(self, served: ServedIndex) -> dict[str, Any]:
         """Return OpenAI's object for an index; each row counts as a file, and bytes are not counted."""
