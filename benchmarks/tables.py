@@ -265,6 +265,7 @@ def sealed_cold(folder: Path = RESULTS) -> str:
         "search": "{search_ms:.1f} ms",
         "of it ranking": "{find_ms:.1f} ms",
         "memory a row": "{bytes_a_row:,.0f} bytes",
+        "with fields and words": "{bytes_a_row_with_fields_and_words:,.0f}",
     }
     record = load("cold_index", folder)
     lines = [
