@@ -50,6 +50,7 @@ class VectorScan:
         scale: (N,) float32 that int8 values are multiplied by, or None.
         codes: returns the codes; called by the first search: a process that only writes or compacts needs none.
         exact: of at most so many selected rows all are ranked, without the codes.
+        far: whether each row is a request over a network: then fewer rows are ranked at first.
     """
 
     def __init__(
@@ -58,8 +59,9 @@ class VectorScan:
         scale: npt.NDArray[np.float32] | None,
         codes: Callable[[], Codes] | None = None,
         exact: int = EXACT,
+        far: bool = False,
     ) -> None:
-        self._stored, self._scale, self.exact = stored, scale, exact
+        self._stored, self._scale, self.exact, self.far = stored, scale, exact, far
         self._codes = codes or (lambda: Codes(**dict(encoded(stored))))
         self._made: Codes | None = None
 
@@ -245,7 +247,7 @@ def nearest(
     selected = [int(np.count_nonzero(mask)) for _, mask in parts]
     total = max(sum(selected), 1)
     searches = [
-        _Search(query, scan, mask, size, max(_FEWEST, candidates * size // total), candidates)
+        _Search(query, scan, mask, size, max(_FEWEST, candidates * size // total // (4 if scan.far else 1)), candidates)
         for (scan, mask), size in zip(parts, selected, strict=True)
     ]
     exact, least, rank = np.empty(0, np.float32), -np.inf, max(exact_to or top, _RANK)

@@ -111,6 +111,7 @@ class Segment:
         name: of the object.
         rows: their number.
         dimension, precision: of the vectors.
+        far: whether a read is a request over a network.
 
     Raises:
         SealingError: the object is damaged, of another name or index, or of another format.
@@ -120,7 +121,7 @@ class Segment:
     def __init__(
         self, source: Readable, name: str, keys: IndexKeys, *, again: Callable[[], Readable] | None = None
     ) -> None:
-        self.name, self._blocks = name, BlockReader(source, name, keys, again)
+        self.name, self.far, self._blocks = name, source.far, BlockReader(source, name, keys, again)
         try:
             length = self._blocks.length
             tail = self._blocks.read([(max(0, length - _LEAST), length)])[0]

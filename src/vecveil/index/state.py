@@ -108,7 +108,7 @@ def load(segment: Segment, version: tuple[int, int], *, in_memory: bool = True) 
     """
     stored = segment.vectors(slice(None)) if in_memory else _OnDisk(segment)
     scale = segment.array("scale", "<f4") if segment.has("scale") else None
-    scan = VectorScan(stored, scale, lambda: _codes(segment), EXACT if in_memory else MANY)
+    scan = VectorScan(stored, scale, lambda: _codes(segment), EXACT if in_memory else MANY, segment.far)
     hashes, order = segment.array("hashes", "<i8"), segment.array("order", "<i4")
     return LoadedSegment(segment, version, scan, segment.array("deleted", np.uint8) != 0, hashes, order)
 
