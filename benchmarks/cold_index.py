@@ -37,7 +37,7 @@ def write(rows: int, place: str) -> Cases:
     draw = np.random.default_rng(0)
     centres = draw.standard_normal((rows // 20, 384))
     words = ["".join(draw.choice(list("abcdefghijklmnopqrstuvwxyz"), draw.integers(2, 9))) for _ in range(30_000)]
-    index, adding = vecveil.SealedIndex(place, KEY), 0.0
+    index, adding = vecveil.SealedIndex(place, KEY, vectors="disk"), 0.0
     for start in range(0, rows, BATCH):
         numbers = range(start, min(start + BATCH, rows))
         X = centres[draw.integers(0, len(centres), len(numbers))] + 0.6 * draw.standard_normal((len(numbers), 384))
