@@ -38,7 +38,7 @@ from msgspec import Meta, Struct
 
 from vecveil.errors import KeyFileError, StoreError
 from vecveil.index.blob import padded_length
-from vecveil.index.index_keys import IndexKeys, RetiredKeyError
+from vecveil.index.index_keys import IndexKeys, KeyId, RetiredKeyError
 
 INDEX_JSON = "index.json"
 Kind = Literal["append", "delete", "replace", "re-encode", "renew keys"]
@@ -78,7 +78,7 @@ class Header(Struct, frozen=True, forbid_unknown_fields=True):
     """The part of a commit in clear, which the ciphertext authenticates."""
 
     previous: _Digest
-    key_id: str
+    key_id: KeyId
     wrapped: bytes
     checkpoint: _Count
     epoch: _Count
@@ -107,7 +107,7 @@ class Mark(Struct, frozen=True, forbid_unknown_fields=True):
 
     schema: Literal["vecveil.index/2"]
     uuid: UUID
-    key_id: str
+    key_id: KeyId
 
     @classmethod
     def new(cls, keys: IndexKeys) -> Mark:
