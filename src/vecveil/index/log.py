@@ -732,7 +732,13 @@ class SegmentLog:
                 segment = Segment(self.storage.open_unknown(name), name, keys)
                 columns = ["id", "text", "vector", *(["scale"] if self.precision == "int8" else [])]
                 with contextlib.closing(segment):
-                    if segment.precision == self.precision and set(segment.strings("text").to_pylist()) == {tag}:
+                    # The text of a row that somebody added might be the tag, too.
+                    own = not segment.array("has_text", np.uint8).any()
+                    if (
+                        own
+                        and segment.precision == self.precision
+                        and set(segment.strings("text").to_pylist()) == {tag}
+                    ):
                         vectors.learn(segment.table(columns))
                         names.append(name)
         return names
