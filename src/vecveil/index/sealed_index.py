@@ -544,7 +544,8 @@ class SealedIndex:
 
     def _opened(self, places: list[tuple[LoadedSegment, int]]) -> Unsealed:
         """Return these rows; texts and metadata come from the local copy of the segments."""
-        n = self._log.chain.dimension or 0 if self._log.chain else 0
+        # The index may have been encoded again since these rows were found.
+        n = places[0][0].segment.dimension if places else self._snapshot().dimension or 0
         vectors = np.zeros((len(places), n), np.float32)
         ids: list[Any] = [None] * len(places)
         texts: list[str | None] = [None] * len(places)

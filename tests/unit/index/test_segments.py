@@ -1,0 +1,116 @@
+"""Segments of a sealed index: what a storage, or whoever writes texts, can make of their bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.errors import raises
+from vecveil.index import SealedIndex
+from vecveil.index.blocks import BLOCK, BlockReader, BlockWriter, Spans
+from vecveil.index.chain import encoder_tag
+from vecveil.index.index_keys import DataKeys, KeySource
+from vecveil.keys import NoiseKeys
+
+NAME = "segments/" + "0" * 32
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    path = tmp_path / "search.keys"
+    NoiseKeys.create(path, "first")
+    return path
+
+
+class Held:
+    """An object in memory."""
+
+    far = False
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.size = data, len(data)
+
+    def spans(self, wanted: Spans) -> list[bytes]:
+        return [self.data[start:stop] for start, stop in wanted]
+
+    def close(self) -> None: ...
+
+
+class Lengths:
+    """Encodes a text as its length."""
+
+    def __init__(self, fingerprint: str, n: int = 4) -> None:
+        self.fingerprint, self.n = fingerprint, n
+
+    def encode(self, texts: list[str]) -> Any:
+        return np.array([[len(text), *([1.0] * (self.n - 1))] for text in texts])
+
+
+def sealed(keys: Path, content: bytes) -> tuple[bytes, DataKeys]:
+    """Return the object with a content, and its keys."""
+    source: Any = KeySource(keys, "notes").new()
+    file = io.BytesIO()
+    writer = BlockWriter(file, NAME, source, source.current())
+    writer.write(content)
+    writer.close()
+    return file.getvalue(), source
+
+
+def test_an_object_that_ends_early_does_not_open(keys: Path) -> None:
+    """Also one that ends with a piece of a block that is too short for any content, so that nobody would read it."""
+    data, index_keys = sealed(keys, bytes(4 * BLOCK))
+    start = 20 + int.from_bytes(data[16:20], "little")
+    for end in (*range(18), BLOCK, BLOCK + 15):
+        for blocks in range(4):
+            with raises("E-SEAL-OPEN"):
+                reader = BlockReader(Held(data[: start + blocks * (BLOCK + 16) + end]), NAME, index_keys)
+                reader.read([(max(reader.length - 8, 0), reader.length)])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[" * 60_000,
+        b"9" * 60_000,
+        b"null",
+        b'{"key_id":1,"wrapped":2}',
+        b'{"key_id":"\\ud800","wrapped":""}',
+        b'{"key_id":"\\u001b]0;gone\\u0007","wrapped":""}',
+        b'{"key_id":"%s","wrapped":""}' % (b"a" * 60_000),
+        b'{"key_id":"provider","wrapped":"","more":%s}' % (b"[" * 60_000),
+    ],
+    ids=lambda header: header[:30].decode(),
+)
+def test_a_header_that_a_storage_invents_is_refused_and_not_quoted(keys: Path, header: bytes) -> None:
+    data, index_keys = sealed(keys, bytes(100_000))
+    with raises("E-SEAL-OPEN") as caught:
+        BlockReader(Held(data[:16] + len(header).to_bytes(4, "little") + header + data), NAME, index_keys)
+    assert len(str(caught.value)) < 300
+    assert str(caught.value).isprintable()
+
+
+def test_rows_that_look_like_prepared_vectors_prepare_none(tmp_path: Path, keys: Path) -> None:
+    """Whoever chooses texts, ids and vectors of rows does not choose the vectors of the next encoder."""
+    index = SealedIndex(tmp_path / "notes", keys, encoder=Lengths("one"), max_staleness=0)
+    index.add(["a", "bb"], ids=["a", "b"])
+    tag = encoder_tag(index._log.advance().mark, "two")
+    names = [hashlib.blake2b(text.encode(), digest_size=16).hexdigest() for text in ("a", "bb")]
+    published, index._log._published = index._log._published, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        index.add([tag, tag], ids=names, vectors=np.full((2, 4), 7.0))
+    index._log._published = published  # type: ignore[method-assign]
+    index.reencode(Lengths("two"))
+    np.testing.assert_array_equal(index.get(["a", "b"]).vectors, Lengths("two").encode(["a", "bb"]))
+
+
+def test_hits_are_read_after_another_encoder_has_another_dimension(tmp_path: Path, keys: Path) -> None:
+    index = SealedIndex(tmp_path / "notes", keys, encoder=Lengths("one"), max_staleness=0)
+    index.add(["a", "bb"], ids=["a", "b"])
+    hits = index.find("bb", top=1)
+    index.reencode(Lengths("two", 5))
+    np.testing.assert_array_equal(index.read(hits).vectors, [[2, 1, 1, 1]])
