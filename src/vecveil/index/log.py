@@ -379,9 +379,11 @@ class SegmentLog:
                 chain = self.advance()
                 self._check_encoder(chain)
                 added = {name: stored for name, stored in chain.objects.items() if name not in before.parts}
+                keep = [name for name in before.parts if name in chain.objects]
                 _allow_files(len(chain.objects) + len(added))
                 try:
-                    new = self._load(list(added.values()), before)
+                    new = self._load(list(added.values()))
+                    snapshot = before.with_parts(keep, new, encoder=self.encoder, dimension=chain.dimension)
                     break
                 except (FileNotFoundError, SealingError, RetiredKeyError) as error:
                     if self.content(chain.number + 1) is None:  # otherwise the object may have been replaced meanwhile
@@ -390,15 +392,27 @@ class SegmentLog:
                         raise
             # Others may share the folder of copies: what they load is left alone.
             unused = (before.parts.keys() if self.snapshot else self.storage.copies()) - chain.objects.keys()
-            keep = [name for name in before.parts if name in chain.objects]
-            self.snapshot = before.with_parts(keep, new, encoder=self.encoder, dimension=chain.dimension)
-            self._checked = began
+            self.snapshot, self._checked = snapshot, began
             for name in unused:
                 self.storage.forget_copy(name)
-            return self.snapshot
+            return snapshot
 
-    def _load(self, objects: Sequence[StoredObject], before: Snapshot) -> dict[str, LoadedSegment]:
-        """Open objects and load their rows; the snapshot ``before`` stays in memory."""
+    def pass_over(self, error: FileNotFoundError) -> None:
+        """Load the newer state in which a commit has replaced the object that ``error`` names.
+
+        Raises:
+            StoreError: no commit has; or the segments are held, so that a newer state is no substitute.
+        """
+        if not SEGMENT.fullmatch(str(error)):
+            raise error
+        if self._staleness == np.inf:
+            raise self._overtaken() from error
+        self.refresh()
+        if self.chain and str(error) in self.chain.objects:
+            raise incomplete(self.location, str(error)) from error
+
+    def _load(self, objects: Sequence[StoredObject]) -> dict[str, LoadedSegment]:
+        """Open objects and load their rows."""
         sizes = {each.name: each.bytes for each in objects}
         if self._vectors == "auto" and not self.storage.local and not self.storage.copies():
             far = sum(sizes.values()) > _MOST_FETCHED
@@ -443,18 +457,21 @@ class SegmentLog:
         chain = self.advance()
         objects = chain.objects
         try:
-            parts = self._load([objects[name] for name in segments], Snapshot({}, {}, {}))
+            parts = self._load([objects[name] for name in segments])
         except (KeyError, FileNotFoundError, RetiredKeyError):
-            raise StoreError(
-                f"A commit replaced segments of {self.location} since the search began. Start the search again.",
-                code="E-INDEX-BUSY",
-            ) from None
+            raise self._overtaken() from None
         current = {
             name: np.unpackbits(np.frombuffer(segments[name], np.uint8), count=len(part)).astype(np.bool_)
             for name, part in parts.items()
         }
         self.snapshot = Snapshot(parts, current, current, dimension=chain.dimension)
         self._staleness, self._checked = np.inf, time.monotonic()
+
+    def _overtaken(self) -> StoreError:
+        return StoreError(
+            f"A commit replaced segments of {self.location} since the search began. Start the search again.",
+            code="E-INDEX-BUSY",
+        )
 
     # Writing ----------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wro
 from vecveil.index.blob import check_range, metadata_json
 from vecveil.index.filters import MetadataTable, Where, check_where, compared_fields
 from vecveil.index.index_keys import KeySource
-from vecveil.index.log import RETAIN, SegmentLog, StorageOptions, incomplete
+from vecveil.index.log import RETAIN, SegmentLog, StorageOptions
 from vecveil.index.scan import nearest
 from vecveil.index.sealer import Ranking, Unsealed
 from vecveil.index.searchable import check_fields
@@ -275,14 +275,11 @@ class SealedIndex:
 
         Objects that are open, or copied, stay; of a remote index parts are read when they are needed.
         """
-        try:
-            return answer()
-        except FileNotFoundError:
-            self._log.refresh()
+        while True:  # each time another commit has replaced the object
             try:
                 return answer()
             except FileNotFoundError as error:
-                raise incomplete(self.location, str(error)) from error
+                self._log.pass_over(error)
 
     def _find(
         self,
@@ -425,7 +422,7 @@ class SealedIndex:
         storage from before open as long as their data key exists: `reseal` deletes it.
         """
         names = list(dict.fromkeys(_checked_ids(ids, f"{_OWNER}.forget")))
-        there = sum(place is not None for place in self._log.refresh().locate(names))
+        there = self._retried(lambda: sum(place is not None for place in self._log.refresh().locate(names)))
         if names:
             self._log.forget(names)
         return there
@@ -464,7 +461,7 @@ class SealedIndex:
                 "load_encoder(encoder, fingerprint=...).",
                 param="encoder",
             )
-        self._log.reencode(new, show_progress=show_progress)
+        self._retried(lambda: self._log.reencode(new, show_progress=show_progress))
         return self.count()
 
     def _snapshot(self) -> Snapshot:
