@@ -39,7 +39,7 @@ from vecveil.index.chain import (
 from vecveil.index.heads import Head, HeadMemory
 from vecveil.index.index_keys import DataKeys, IndexKeys, KeySource, RetiredKeyError
 from vecveil.index.keystore import KeyStore
-from vecveil.index.segments import Segment, schema, write_segment
+from vecveil.index.segments import MANY, Segment, schema, write_segment
 from vecveil.index.state import LoadedSegment, NewVectors, Snapshot, check_texts_there, load
 from vecveil.index.storage import Storage
 from vecveil.runtime import free_memory, progress
@@ -56,7 +56,7 @@ _SEGMENT_ROWS, _SEGMENT_BYTES = 2**18, 2**28
 _MOST_VOIDS = 4096  # names that one commit declares void
 _ROUNDS = 100  # of a rewrite, while others write
 _ROWS_AT_ONCE = 8192  # that a rewrite reads
-_CHUNK = 2048  # texts that are encoded between two objects of a re-encoding
+_CHUNK = MANY  # texts that are encoded between two objects of a re-encoding, which then have no codes or words
 _PATIENCE = 10.0  # seconds for which other threads answer from the earlier state while one loads a newer one
 
 
@@ -734,7 +734,7 @@ class SegmentLog:
                 columns |= {
                     "text": pa.array([encoder_tag(chain.mark, str(vectors.encoder.model_fingerprint))] * rows),
                     "has_text": pa.array([False] * rows),
-                    "metadata": pa.array([""] * rows),
+                    "metadata": pa.array(["null"] * rows),
                 }
                 layout = vectors.encoder.dimension, self.precision
                 written.append(self._write(_marked(columns), layout, chain.key_id).name)

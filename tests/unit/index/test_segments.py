@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from vecveil.index import SealedIndex
 from vecveil.index.blocks import BLOCK, BlockReader, BlockWriter, Spans
 from vecveil.index.chain import encoder_tag
 from vecveil.index.index_keys import DataKeys, KeySource
+from vecveil.index.segments import MANY
+from vecveil.index.words import word_sections
 from vecveil.keys import NoiseKeys
 
 NAME = "segments/" + "0" * 32
@@ -114,3 +117,25 @@ def test_hits_are_read_after_another_encoder_has_another_dimension(tmp_path: Pat
     hits = index.find("bb", top=1)
     index.reencode(Lengths("two", 5))
     np.testing.assert_array_equal(index.read(hits).vectors, [[2, 1, 1, 1]])
+
+
+@pytest.mark.parametrize("chunk", [MANY, MANY + 1])
+def test_many_rows_are_encoded_again(tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr("vecveil.index.log._CHUNK", chunk)
+    index = SealedIndex(tmp_path / "notes", keys, encoder=Lengths("one"))
+    texts = [f"{i:0{i % 50}}" for i in range(MANY + 100)]
+    index.add(texts, ids=list(map(str, range(len(texts)))))
+    assert index.reencode(Lengths("two", 5)) == len(texts)
+    np.testing.assert_array_equal(index.get(["7", "2049"]).vectors[:, 0], [len(texts[7]), len(texts[2049])])
+
+
+def test_the_words_of_texts_take_few_bytes_a_word() -> None:
+    texts = [" ".join(f"w{(i * 7 + j * j) % 997}" for j in range(100)) for i in range(2000)]
+    tracemalloc.start()
+    try:
+        postings = dict(word_sections(texts))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert postings["words.lengths"].sum() == 200_000
+    assert peak < 45 * 200_000
