@@ -64,7 +64,7 @@ def write_segment(
         key_id: of the data key that wraps the object's key.
     """
     out, sections = BlockWriter(file, name, keys, key_id), dict[str, tuple[int, int]]()
-    for section, content in _sections(rows.combine_chunks(), n, precision):
+    for section, content in _sections(rows, n, precision):
         start = out.length
         out.write(content)
         sections[section] = start, out.length - start
@@ -80,24 +80,26 @@ def write_segment(
 
 def _sections(rows: Any, n: int, precision: str) -> Iterator[tuple[str, Any]]:
     """Yield the sections of a table by name."""
-    ids, deleted, vectors = _chunk(rows["id"]), rows["deleted"].to_numpy(), vectors_of(rows["vector"], n, precision)
-    hashes = hashes_of(ids)
+    hashes = hashes_of(rows["id"])
     order = np.argsort(hashes, kind="stable")
     yield "hashes", hashes[order]
     yield "order", order.astype(np.int32)
-    yield "deleted", deleted.astype(np.uint8)
+    vectors = vectors_of(rows["vector"], n, precision)
     yield "vector", vectors
+    if len(rows) > MANY:
+        yield from ((f"codes.{part}", values) for part, values in encoded(vectors))
+    del vectors  # the columns are large: one is copied at a time
     if precision == "int8":
         yield "scale", rows["scale"].to_numpy()
+    for name in ("deleted", "has_text"):
+        yield name, rows[name].to_numpy().astype(np.uint8)
     for name in _STRINGS:
         ends, content = string_buffers(_chunk(rows[name]))
         yield f"{name}.ends", ends
         yield name, content
-    yield "has_text", rows["has_text"].to_numpy().astype(np.uint8)
     if len(rows) > MANY:
-        yield from ((f"codes.{part}", values) for part, values in encoded(vectors))
-        yield from word_sections(_chunk(rows["text"]).to_pylist())
-        yield from field_sections(_chunk(rows["metadata"]).to_pylist())
+        yield from word_sections(rows["text"].to_pylist())
+        yield from field_sections(rows["metadata"].to_pylist())
 
 
 class Segment:
