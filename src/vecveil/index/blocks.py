@@ -163,7 +163,8 @@ class BlockReader:
         for start, stop in spans:
             if not 0 <= start <= stop <= self.length:
                 raise self._not_opened(ValueError())
-            wanted.update(range(start // BLOCK, -(-stop // BLOCK)))
+            if start < stop:
+                wanted.update(range(start // BLOCK, -(-stop // BLOCK)))
         numbers = sorted(wanted)
         content = dict(zip(numbers, self._blocks(numbers), strict=True))
         parts = []

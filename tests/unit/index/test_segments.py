@@ -75,6 +75,15 @@ def test_an_object_that_ends_early_does_not_open(keys: Path) -> None:
                 reader.read([(max(reader.length - 8, 0), reader.length)])
 
 
+def test_nothing_is_read_for_an_empty_part(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, index_keys = sealed(keys, bytes(4 * BLOCK))
+    reader = BlockReader(Held(data), NAME, index_keys)
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(Held, "spans", lambda held, spans: asked.extend(spans) or [b""] * len(spans))
+    assert reader.read([(5, 5), (2 * BLOCK, 2 * BLOCK)]) == [b"", b""]
+    assert not asked
+
+
 @pytest.mark.parametrize(
     "header",
     [
