@@ -137,6 +137,8 @@ class SegmentLog:
     def after_fork(self) -> None:
         """Replace the locks: a thread of the parent process may have held them."""
         self._make_locks()
+        for part in self.snapshot.parts.values() if self.snapshot else ():
+            part.scan.make_lock()
 
     def check_open(self) -> None:
         """Raise `StoreError` if `close` was called."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import threading
+import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import numpy as np
 import pytest
 
 from harness.errors import raises
-from vecveil.index import SealedIndex
+from vecveil.index import SealedIndex, state
 from vecveil.index.blocks import BLOCK, BlockReader, BlockWriter, Spans
 from vecveil.index.chain import encoder_tag
 from vecveil.index.index_keys import DataKeys, KeySource
@@ -148,3 +151,33 @@ def test_the_words_of_texts_take_few_bytes_a_word() -> None:
         tracemalloc.stop()
     assert postings["words.lengths"].sum() == 200_000
     assert peak < 45 * 200_000
+
+
+def test_the_first_searches_read_the_codes_of_a_segment_once(
+    tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after a fork in that moment, whose child has no thread that would release a lock."""
+    with SealedIndex(tmp_path / "notes", keys) as made:
+        made.add(ids=list(map(str, range(MANY + 1))), vectors=np.eye(MANY + 1, 8))
+    index, read, reads = SealedIndex(tmp_path / "notes", keys, vectors="disk"), state._codes, list[Any]()
+    together = threading.Barrier(4)
+
+    def slow(segment: Any) -> Any:
+        reads.append(segment)
+        time.sleep(0.1)
+        return read(segment)
+
+    def first(_: int) -> Any:
+        together.wait()
+        return index.search(np.ones(8), top=1).ids
+
+    monkeypatch.setattr(state, "_codes", slow)
+    index.refresh()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(first, range(4)))
+    assert len(reads) == 1
+    index.refresh(afresh=True)
+    (part,) = index._log.snapshot.parts.values()
+    with part.scan._making:
+        index._log.after_fork()
+        assert index.search(np.ones(8), top=1).ids
