@@ -70,6 +70,7 @@ class BlockWriter:
 
     Attributes:
         length: bytes written of the content.
+        front: SHA-256 of what precedes the blocks.
     """
 
     def __init__(self, file: IO[bytes], name: str, keys: IndexKeys, key_id: str) -> None:
@@ -77,7 +78,9 @@ class BlockWriter:
         header = msgspec.json.encode(_Header(key_id, keys.wrap(key, name, key_id)))
         self._file, self._cipher, self._context = file, AESGCM(key), _context(keys, name)
         self._digest, self._number, self._rest, self.length, self._size = hashlib.sha256(), 0, b"", 0, 0
-        self._put(MAGIC + len(header).to_bytes(4, "little") + header)
+        front = MAGIC + len(header).to_bytes(4, "little") + header
+        self.front = hashlib.sha256(front).hexdigest()
+        self._put(front)
 
     def write(self, content: Any) -> None:
         """Append bytes or a contiguous array."""
@@ -113,6 +116,8 @@ class BlockReader:
 
     Args:
         again: fetches the object anew; called where a local copy is damaged.
+        front: SHA-256 of what precedes the blocks, and thus of their key; None if it is unknown. A process that only
+            adds can wrap another key for this name.
 
     Attributes:
         length: of the content.
@@ -123,9 +128,14 @@ class BlockReader:
     """
 
     def __init__(
-        self, source: Readable, name: str, keys: IndexKeys, again: Callable[[], Readable] | None = None
+        self,
+        source: Readable,
+        name: str,
+        keys: IndexKeys,
+        again: Callable[[], Readable] | None = None,
+        front: str | None = None,
     ) -> None:
-        self.name, self._keys, self._again = name, keys, again
+        self.name, self._keys, self._again, self._front = name, keys, again, front
         self._kept: dict[int, bytes] = {}
         self._closed = False
         try:
@@ -144,6 +154,8 @@ class BlockReader:
                 raise ValueError
             if self._start > len(front):
                 front = source.spans([(0, self._start)])[0]
+            if self._front not in (None, hashlib.sha256(front[: self._start]).hexdigest()):
+                raise ValueError
             header = msgspec.json.decode(front[len(MAGIC) + 4 : self._start], type=_Header)
             key = self._keys.unwrap(header.wrapped, header.key_id, self.name)
             self._cipher, self._context = AESGCM(key), _context(self._keys, self.name)

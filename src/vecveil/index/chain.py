@@ -46,7 +46,7 @@ SCHEMA: Literal["vecveil.index/2"] = "vecveil.index/2"
 MOST_BYTES = 1 << 26  # of a commit
 _BETWEEN = 64  # commits from checkpoint to checkpoint
 _MAGIC = b"vecveil commit 2"
-_LEAST_BODY = 512
+_LEAST_BODY = 1024
 _Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _Name = Annotated[str, Meta(pattern=r"^segments/[0-9a-f]{32}\Z")]
 _Count = Annotated[int, Meta(ge=0, lt=2**53)]
@@ -57,12 +57,14 @@ class StoredObject(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         digest: SHA-256 of its bytes.
+        front: SHA-256 of its bytes before the blocks, by which a reader of parts knows their key.
         as_of: commit that a rewrite was planned on; None for an append.
         commit: that added the object.
     """
 
     name: _Name
     digest: _Digest
+    front: _Digest
     bytes: _Count
     rows: _Count
     as_of: _Count | None = None

@@ -438,7 +438,7 @@ class SegmentLog:
         keys, chain = self.existing(), self.chain or self.advance()
         again = None if self.storage.local or far else lambda: self.storage.open(stored, fresh=True)
         source = self.storage.open_remote(stored) if far else self.storage.open(stored)
-        segment = Segment(source, stored.name, keys, again=again)
+        segment = Segment(source, stored.name, keys, again=again, front=stored.front)
         layout = segment.rows, segment.dimension, segment.precision
         if layout != (stored.rows, chain.dimension, chain.precision):
             segment.close()
@@ -545,8 +545,8 @@ class SegmentLog:
         """Write a new object with the rows of an Arrow table."""
         name, (n, precision) = f"segments/{secrets.token_hex(16)}", layout
         with self.storage.creating(name) as file:
-            digest, size = write_segment(file, name, self.existing(), key_id, rows, n=n, precision=precision)
-        return StoredObject(name, digest, size, len(rows), as_of)
+            digest, size, front = write_segment(file, name, self.existing(), key_id, rows, n=n, precision=precision)
+        return StoredObject(name, digest, front, size, len(rows), as_of)
 
     def rewrite(
         self,

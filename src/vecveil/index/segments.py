@@ -57,8 +57,8 @@ def schema(n: int, precision: str) -> Any:
 
 def write_segment(
     file: IO[bytes], name: str, keys: IndexKeys, key_id: str, rows: Any, *, n: int, precision: str
-) -> tuple[str, int]:
-    """Write rows, an Arrow table, as the object ``name`` to an empty file; return its SHA-256 and size.
+) -> tuple[str, int, str]:
+    """Write rows, an Arrow table, as the object ``name`` to an empty file; return its SHA-256, size and front.
 
     Args:
         key_id: of the data key that wraps the object's key.
@@ -75,7 +75,7 @@ def write_segment(
     at = out.length
     out.write(directory)
     out.write(at.to_bytes(8, "little"))
-    return out.close()
+    return *out.close(), out.front
 
 
 def _sections(rows: Any, n: int, precision: str) -> Iterator[tuple[str, Any]]:
@@ -108,6 +108,7 @@ class Segment:
     Args:
         source: the open object.
         again: fetches the object anew; called where a local copy is damaged after it was opened.
+        front: what the chain says of the object's key.
 
     Attributes:
         name: of the object.
@@ -120,9 +121,15 @@ class Segment:
     """
 
     def __init__(
-        self, source: Readable, name: str, keys: IndexKeys, *, again: Callable[[], Readable] | None = None
+        self,
+        source: Readable,
+        name: str,
+        keys: IndexKeys,
+        *,
+        again: Callable[[], Readable] | None = None,
+        front: str | None = None,
     ) -> None:
-        self.name, self._blocks = name, BlockReader(source, name, keys, again)
+        self.name, self._blocks = name, BlockReader(source, name, keys, again, front)
         try:
             length = self._blocks.length
             tail = self._blocks.read([(max(0, length - _LEAST), length)])[0]
