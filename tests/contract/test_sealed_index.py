@@ -32,6 +32,7 @@ from vecveil.index.blob import padded_length
 from vecveil.index.blocks import BlockWriter
 from vecveil.index.exposure import stored_vectors
 from vecveil.index.keystore import MasterKeys
+from vecveil.index.segments import write_segment
 from vecveil.keys import NoiseKeys
 
 N = 32
@@ -688,6 +689,20 @@ class Named:
 
     def encode(self, texts: list[str]) -> Vectors:
         return np.array([[len(text), *([1.0] * (self.n - 1))] for text in texts])
+
+
+def test_a_writer_that_cannot_unwrap_exchanges_no_segment(tmp_path: Path, keys: Path) -> None:
+    """It can wrap a key of its own for the name of a segment that others wrote."""
+    master = MasterKeys(NoiseKeys.from_file(keys))
+    index = SealedIndex(tmp_path / "notes", master)
+    index.add(["written"], ids=["a"], vectors=np.ones((1, 4)))
+    (path,) = objects(index)
+    writer = SealedIndex(tmp_path / "notes", OnlyWraps(keys))
+    wraps, rows = writer._log.made(), index._log.refresh().parts[f"segments/{path.name}"].segment.table()
+    with open(path, "wb") as file:
+        write_segment(file, f"segments/{path.name}", wraps, wraps.current(), rows, n=4, precision="float16")
+    with raises("E-SEAL-OPEN"):
+        SealedIndex(tmp_path / "notes", master).get(["a"])
 
 
 def test_another_encoder_is_refused(tmp_path: Path, keys: Path) -> None:

@@ -26,6 +26,7 @@ from harness.faults import MOMENTS, seed
 from vecveil.errors import KeyFileError, StoreError
 from vecveil.index import SealedIndex, log
 from vecveil.index.keystore import MasterKeys
+from vecveil.index.state import LoadedSegment
 from vecveil.keys import NoiseKeys
 
 ROWS = {name: f"text {name}" for name in "abc"}
@@ -411,6 +412,47 @@ def test_commits_during_a_load_are_no_error(
     slow.refresh(afresh=afresh)
     assert next(compactions, None) is None
     assert rows(slow) == ROWS
+
+
+@pytest.mark.parametrize("method", [(SealedIndex, "_opened"), (LoadedSegment, "locate"), (LoadedSegment, "holding")])
+def test_commits_during_reads_by_parts_are_no_error(
+    remote: Callable[..., SealedIndex], monkeypatch: pytest.MonkeyPatch, method: tuple[type, str]
+) -> None:
+    """Each of the first reads finds that the object was replaced and deleted meanwhile."""
+    monkeypatch.setattr("vecveil.index.blocks._KEPT", 0)
+    one, reader = remote(), remote(vectors="remote")
+    add(one, *"abc")
+    assert rows(reader) == ROWS
+    add(one, *"abc")
+    compactions, read = iter(range(3)), getattr(*method)
+
+    def overtaken(own: Any, *arguments: Any) -> Any:
+        if (own is reader or threading.current_thread() is asking) and next(compactions, None) is not None:
+            compacting = threading.Thread(target=compacted)
+            compacting.start()
+            compacting.join()
+        return read(own, *arguments)
+
+    def compacted() -> None:
+        one.compact(retain=0)
+        add(one, "a")
+
+    asking = threading.current_thread()
+    monkeypatch.setattr(*method, overtaken)
+    assert rows(reader) == ROWS
+    assert reader.forget(["b"]) == 1
+    assert rows(reader) == {name: text for name, text in ROWS.items() if name != "b"}
+    assert next(compactions, None) is None
+
+
+def test_a_part_of_an_index_whose_segment_was_replaced_answers_for_no_other(remote: Callable[..., SealedIndex]) -> None:
+    one, worker = remote(), remote(vectors="remote")
+    one.add(["x" * 100_000] * 2, ids=["a", "b"], vectors=np.ones((2, 4)))
+    worker._log.hold(one._log.current_rows())
+    add(one, "c")
+    one.compact(retain=0)
+    with raises("E-INDEX-BUSY"):
+        worker.search(np.ones(4))
 
 
 def test_readers_stop_answering_while_the_storage_fails(

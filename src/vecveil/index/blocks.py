@@ -14,19 +14,19 @@ a shortened object one that does not open (STREAM: Hoang, Reyhanitabar, Rogaway 
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from typing import IO, Any, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec import Struct
 
 from vecveil.errors import KeyFileError, SealingError, StoreError
-from vecveil.index.index_keys import IndexKeys
+from vecveil.index.index_keys import IndexKeys, KeyId
 
 MAGIC = b"vecveil segment3"
 BLOCK = 1 << 14
@@ -36,6 +36,13 @@ _HEAD = 4096  # bytes read at first, most often with the whole header
 _KEPT = 1024  # blocks of a remote object that stay in memory
 Bytes = npt.NDArray[np.uint8]
 Spans = Sequence[tuple[int, int]]
+
+
+class _Header(Struct, frozen=True, forbid_unknown_fields=True):
+    """The part of an object in clear."""
+
+    key_id: KeyId
+    wrapped: bytes
 
 
 class Readable(Protocol):
@@ -63,15 +70,17 @@ class BlockWriter:
 
     Attributes:
         length: bytes written of the content.
+        front: SHA-256 of what precedes the blocks.
     """
 
     def __init__(self, file: IO[bytes], name: str, keys: IndexKeys, key_id: str) -> None:
         key = AESGCM.generate_key(256)
-        wrapped = base64.b64encode(keys.wrap(key, name, key_id)).decode()
-        header = json.dumps({"key_id": key_id, "wrapped": wrapped}).encode()
+        header = msgspec.json.encode(_Header(key_id, keys.wrap(key, name, key_id)))
         self._file, self._cipher, self._context = file, AESGCM(key), _context(keys, name)
         self._digest, self._number, self._rest, self.length, self._size = hashlib.sha256(), 0, b"", 0, 0
-        self._put(MAGIC + len(header).to_bytes(4, "little") + header)
+        front = MAGIC + len(header).to_bytes(4, "little") + header
+        self.front = hashlib.sha256(front).hexdigest()
+        self._put(front)
 
     def write(self, content: Any) -> None:
         """Append bytes or a contiguous array."""
@@ -107,6 +116,8 @@ class BlockReader:
 
     Args:
         again: fetches the object anew; called where a local copy is damaged.
+        front: SHA-256 of what precedes the blocks, and thus of their key; None if it is unknown. A process that only
+            adds can wrap another key for this name.
 
     Attributes:
         length: of the content.
@@ -117,9 +128,14 @@ class BlockReader:
     """
 
     def __init__(
-        self, source: Readable, name: str, keys: IndexKeys, again: Callable[[], Readable] | None = None
+        self,
+        source: Readable,
+        name: str,
+        keys: IndexKeys,
+        again: Callable[[], Readable] | None = None,
+        front: str | None = None,
     ) -> None:
-        self.name, self._keys, self._again = name, keys, again
+        self.name, self._keys, self._again, self._front = name, keys, again, front
         self._kept: dict[int, bytes] = {}
         self._closed = False
         try:
@@ -138,13 +154,15 @@ class BlockReader:
                 raise ValueError
             if self._start > len(front):
                 front = source.spans([(0, self._start)])[0]
-            header = json.loads(front[len(MAGIC) + 4 : self._start])
-            key = self._keys.unwrap(base64.b64decode(header["wrapped"]), str(header["key_id"]), self.name)
+            if self._front not in (None, hashlib.sha256(front[: self._start]).hexdigest()):
+                raise ValueError
+            header = msgspec.json.decode(front[len(MAGIC) + 4 : self._start], type=_Header)
+            key = self._keys.unwrap(header.wrapped, header.key_id, self.name)
             self._cipher, self._context = AESGCM(key), _context(self._keys, self.name)
             body = source.size - self._start
             self._count = -(-body // (BLOCK + _TAG))
             self.length = body - self._count * _TAG
-            if self.length < 0:
+            if self.length <= max(self._count - 1, 0) * BLOCK:  # nobody would read the last block, which is marked
                 raise ValueError
         except BaseException as error:
             source.close()
@@ -157,7 +175,8 @@ class BlockReader:
         for start, stop in spans:
             if not 0 <= start <= stop <= self.length:
                 raise self._not_opened(ValueError())
-            wanted.update(range(start // BLOCK, -(-stop // BLOCK)))
+            if start < stop:
+                wanted.update(range(start // BLOCK, -(-stop // BLOCK)))
         numbers = sorted(wanted)
         content = dict(zip(numbers, self._blocks(numbers), strict=True))
         parts = []
@@ -255,7 +274,8 @@ def closed(name: str) -> StoreError:
 
 def not_opened(name: str, error: BaseException) -> BaseException:
     """Return the error for the object ``name``, which raised ``error``."""
-    if isinstance(error, InvalidTag | ValueError | KeyError | TypeError) and not isinstance(error, KeyFileError):
+    wrong = InvalidTag | ValueError | KeyError | TypeError | msgspec.MsgspecError
+    if isinstance(error, wrong) and not isinstance(error, KeyFileError):
         return SealingError(
             f"{name} does not open: the file was cut, altered or exchanged. Restore it from a backup of the storage.",
             code="E-SEAL-OPEN",

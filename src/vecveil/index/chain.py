@@ -38,7 +38,7 @@ from msgspec import Meta, Struct
 
 from vecveil.errors import KeyFileError, StoreError
 from vecveil.index.blob import padded_length
-from vecveil.index.index_keys import IndexKeys, RetiredKeyError
+from vecveil.index.index_keys import IndexKeys, KeyId, RetiredKeyError
 
 INDEX_JSON = "index.json"
 Kind = Literal["append", "delete", "replace", "re-encode", "renew keys"]
@@ -46,7 +46,7 @@ SCHEMA: Literal["vecveil.index/2"] = "vecveil.index/2"
 MOST_BYTES = 1 << 26  # of a commit
 _BETWEEN = 64  # commits from checkpoint to checkpoint
 _MAGIC = b"vecveil commit 2"
-_LEAST_BODY = 512
+_LEAST_BODY = 1024
 _Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _Name = Annotated[str, Meta(pattern=r"^segments/[0-9a-f]{32}\Z")]
 _Count = Annotated[int, Meta(ge=0, lt=2**53)]
@@ -57,12 +57,14 @@ class StoredObject(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         digest: SHA-256 of its bytes.
+        front: SHA-256 of its bytes before the blocks, by which a reader of parts knows their key.
         as_of: commit that a rewrite was planned on; None for an append.
         commit: that added the object.
     """
 
     name: _Name
     digest: _Digest
+    front: _Digest
     bytes: _Count
     rows: _Count
     as_of: _Count | None = None
@@ -78,7 +80,7 @@ class Header(Struct, frozen=True, forbid_unknown_fields=True):
     """The part of a commit in clear, which the ciphertext authenticates."""
 
     previous: _Digest
-    key_id: str
+    key_id: KeyId
     wrapped: bytes
     checkpoint: _Count
     epoch: _Count
@@ -107,7 +109,7 @@ class Mark(Struct, frozen=True, forbid_unknown_fields=True):
 
     schema: Literal["vecveil.index/2"]
     uuid: UUID
-    key_id: str
+    key_id: KeyId
 
     @classmethod
     def new(cls, keys: IndexKeys) -> Mark:

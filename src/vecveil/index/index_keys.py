@@ -11,13 +11,17 @@ import secrets
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from cryptography.exceptions import InvalidTag
+from msgspec import Meta
 
 from vecveil.errors import InvalidInputError, KeyFileError
 from vecveil.index.keystore import NONCE_BYTES, CollectionKeys, DataKey, KeyProvider, KeyStore, SingleKey, framed
 from vecveil.index.sealer import Sealer, open_keys
+
+# Of a data key, as a header says it in clear: an error may quote it.
+KeyId = Annotated[str, Meta(pattern=r"^[0-9a-z]{1,64}\Z")]
 
 
 class IndexKeys(Protocol):

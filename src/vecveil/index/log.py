@@ -39,7 +39,7 @@ from vecveil.index.chain import (
 from vecveil.index.heads import Head, HeadMemory
 from vecveil.index.index_keys import DataKeys, IndexKeys, KeySource, RetiredKeyError
 from vecveil.index.keystore import KeyStore
-from vecveil.index.segments import Segment, schema, write_segment
+from vecveil.index.segments import MANY, Segment, schema, write_segment
 from vecveil.index.state import LoadedSegment, NewVectors, Snapshot, check_texts_there, load
 from vecveil.index.storage import Storage
 from vecveil.runtime import free_memory, progress
@@ -56,7 +56,7 @@ _SEGMENT_ROWS, _SEGMENT_BYTES = 2**18, 2**28
 _MOST_VOIDS = 4096  # names that one commit declares void
 _ROUNDS = 100  # of a rewrite, while others write
 _ROWS_AT_ONCE = 8192  # that a rewrite reads
-_CHUNK = 2048  # texts that are encoded between two objects of a re-encoding
+_CHUNK = MANY  # texts that are encoded between two objects of a re-encoding, which then have no codes or words
 _PATIENCE = 10.0  # seconds for which other threads answer from the earlier state while one loads a newer one
 
 
@@ -137,6 +137,8 @@ class SegmentLog:
     def after_fork(self) -> None:
         """Replace the locks: a thread of the parent process may have held them."""
         self._make_locks()
+        for part in self.snapshot.parts.values() if self.snapshot else ():
+            part.scan.make_lock()
 
     def check_open(self) -> None:
         """Raise `StoreError` if `close` was called."""
@@ -379,9 +381,11 @@ class SegmentLog:
                 chain = self.advance()
                 self._check_encoder(chain)
                 added = {name: stored for name, stored in chain.objects.items() if name not in before.parts}
+                keep = [name for name in before.parts if name in chain.objects]
                 _allow_files(len(chain.objects) + len(added))
                 try:
-                    new = self._load(list(added.values()), before)
+                    new = self._load(list(added.values()))
+                    snapshot = before.with_parts(keep, new, encoder=self.encoder, dimension=chain.dimension)
                     break
                 except (FileNotFoundError, SealingError, RetiredKeyError) as error:
                     if self.content(chain.number + 1) is None:  # otherwise the object may have been replaced meanwhile
@@ -390,15 +394,27 @@ class SegmentLog:
                         raise
             # Others may share the folder of copies: what they load is left alone.
             unused = (before.parts.keys() if self.snapshot else self.storage.copies()) - chain.objects.keys()
-            keep = [name for name in before.parts if name in chain.objects]
-            self.snapshot = before.with_parts(keep, new, encoder=self.encoder, dimension=chain.dimension)
-            self._checked = began
+            self.snapshot, self._checked = snapshot, began
             for name in unused:
                 self.storage.forget_copy(name)
-            return self.snapshot
+            return snapshot
 
-    def _load(self, objects: Sequence[StoredObject], before: Snapshot) -> dict[str, LoadedSegment]:
-        """Open objects and load their rows; the snapshot ``before`` stays in memory."""
+    def pass_over(self, error: FileNotFoundError) -> None:
+        """Load the newer state in which a commit has replaced the object that ``error`` names.
+
+        Raises:
+            StoreError: no commit has; or the segments are held, so that a newer state is no substitute.
+        """
+        if not SEGMENT.fullmatch(str(error)):
+            raise error
+        if self._staleness == np.inf:
+            raise self._overtaken() from error
+        self.refresh()
+        if self.chain and str(error) in self.chain.objects:
+            raise incomplete(self.location, str(error)) from error
+
+    def _load(self, objects: Sequence[StoredObject]) -> dict[str, LoadedSegment]:
+        """Open objects and load their rows."""
         sizes = {each.name: each.bytes for each in objects}
         if self._vectors == "auto" and not self.storage.local and not self.storage.copies():
             far = sum(sizes.values()) > _MOST_FETCHED
@@ -422,7 +438,7 @@ class SegmentLog:
         keys, chain = self.existing(), self.chain or self.advance()
         again = None if self.storage.local or far else lambda: self.storage.open(stored, fresh=True)
         source = self.storage.open_remote(stored) if far else self.storage.open(stored)
-        segment = Segment(source, stored.name, keys, again=again)
+        segment = Segment(source, stored.name, keys, again=again, front=stored.front)
         layout = segment.rows, segment.dimension, segment.precision
         if layout != (stored.rows, chain.dimension, chain.precision):
             segment.close()
@@ -443,18 +459,21 @@ class SegmentLog:
         chain = self.advance()
         objects = chain.objects
         try:
-            parts = self._load([objects[name] for name in segments], Snapshot({}, {}, {}))
+            parts = self._load([objects[name] for name in segments])
         except (KeyError, FileNotFoundError, RetiredKeyError):
-            raise StoreError(
-                f"A commit replaced segments of {self.location} since the search began. Start the search again.",
-                code="E-INDEX-BUSY",
-            ) from None
+            raise self._overtaken() from None
         current = {
             name: np.unpackbits(np.frombuffer(segments[name], np.uint8), count=len(part)).astype(np.bool_)
             for name, part in parts.items()
         }
         self.snapshot = Snapshot(parts, current, current, dimension=chain.dimension)
         self._staleness, self._checked = np.inf, time.monotonic()
+
+    def _overtaken(self) -> StoreError:
+        return StoreError(
+            f"A commit replaced segments of {self.location} since the search began. Start the search again.",
+            code="E-INDEX-BUSY",
+        )
 
     # Writing ----------------------------------------------------------------------------------------
 
@@ -526,8 +545,8 @@ class SegmentLog:
         """Write a new object with the rows of an Arrow table."""
         name, (n, precision) = f"segments/{secrets.token_hex(16)}", layout
         with self.storage.creating(name) as file:
-            digest, size = write_segment(file, name, self.existing(), key_id, rows, n=n, precision=precision)
-        return StoredObject(name, digest, size, len(rows), as_of)
+            digest, size, front = write_segment(file, name, self.existing(), key_id, rows, n=n, precision=precision)
+        return StoredObject(name, digest, front, size, len(rows), as_of)
 
     def rewrite(
         self,
@@ -717,7 +736,7 @@ class SegmentLog:
                 columns |= {
                     "text": pa.array([encoder_tag(chain.mark, str(vectors.encoder.model_fingerprint))] * rows),
                     "has_text": pa.array([False] * rows),
-                    "metadata": pa.array([""] * rows),
+                    "metadata": pa.array(["null"] * rows),
                 }
                 layout = vectors.encoder.dimension, self.precision
                 written.append(self._write(_marked(columns), layout, chain.key_id).name)
@@ -732,7 +751,13 @@ class SegmentLog:
                 segment = Segment(self.storage.open_unknown(name), name, keys)
                 columns = ["id", "text", "vector", *(["scale"] if self.precision == "int8" else [])]
                 with contextlib.closing(segment):
-                    if segment.precision == self.precision and set(segment.strings("text").to_pylist()) == {tag}:
+                    # The text of a row that somebody added might be the tag, too.
+                    own = not segment.array("has_text", np.uint8).any()
+                    if (
+                        own
+                        and segment.precision == self.precision
+                        and set(segment.strings("text").to_pylist()) == {tag}
+                    ):
                         vectors.learn(segment.table(columns))
                         names.append(name)
         return names

@@ -10,6 +10,7 @@ that bound. If too many rows would be proposed, all are ranked. Scores of differ
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -64,6 +65,11 @@ class VectorScan:
         self._stored, self._scale, self.exact, self.far = stored, scale, exact, far
         self._codes = codes or (lambda: Codes(**dict(encoded(stored))))
         self._made: Codes | None = None
+        self.make_lock()
+
+    def make_lock(self) -> None:
+        """Make the lock, anew in a forked process, where a thread of the parent process may have held it."""
+        self._making = threading.Lock()
 
     def __len__(self) -> int:
         return self._stored.shape[0]
@@ -72,7 +78,8 @@ class VectorScan:
     def codes(self) -> Codes:
         """The codes."""
         if self._made is None:
-            self._made = self._codes()
+            with self._making:  # they are large: of the first searches one reads them
+                self._made = self._made or self._codes()
         return self._made
 
     def cosines(self, query: npt.NDArray[np.float32], rows: Rows) -> Scores:

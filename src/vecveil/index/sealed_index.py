@@ -22,7 +22,7 @@ from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wro
 from vecveil.index.blob import check_range, metadata_json
 from vecveil.index.filters import MetadataTable, Where, check_compared, check_where
 from vecveil.index.index_keys import KeySource
-from vecveil.index.log import RETAIN, SegmentLog, StorageOptions, incomplete
+from vecveil.index.log import RETAIN, SegmentLog, StorageOptions
 from vecveil.index.scan import nearest
 from vecveil.index.sealer import Ranking, Unsealed
 from vecveil.index.segments import PRECISIONS, encode_vectors
@@ -318,14 +318,11 @@ class SealedIndex:
 
         Objects that are open, or copied, stay; of a remote index parts are read when they are needed.
         """
-        try:
-            return answer()
-        except FileNotFoundError:
-            self._log.refresh()
+        while True:  # each time another commit has replaced the object
             try:
                 return answer()
             except FileNotFoundError as error:
-                raise incomplete(self.location, str(error)) from error
+                self._log.pass_over(error)
 
     def _find(
         self,
@@ -515,7 +512,7 @@ class SealedIndex:
         if where is not None:
             return self._forget_matching(where, owner)
         names = list(dict.fromkeys(_checked_ids(ids, owner)))
-        there = sum(place is not None for place in self._log.refresh().locate(names))
+        there = self._retried(lambda: sum(place is not None for place in self._log.refresh().locate(names)))
         if names:
             self._log.forget(names)
         return there
@@ -589,7 +586,7 @@ class SealedIndex:
                 "load_encoder(encoder, fingerprint=...).",
                 param="encoder",
             )
-        self._log.reencode(new, show_progress=show_progress)
+        self._retried(lambda: self._log.reencode(new, show_progress=show_progress))
         return self.count()
 
     def _snapshot(self) -> Snapshot:
@@ -672,7 +669,8 @@ class SealedIndex:
 
     def _opened(self, places: list[tuple[LoadedSegment, int]]) -> Unsealed:
         """Return these rows; texts and metadata come from the local copy of the segments."""
-        n = self._log.chain.dimension or 0 if self._log.chain else 0
+        # The index may have been encoded again since these rows were found.
+        n = places[0][0].segment.dimension if places else self._snapshot().dimension or 0
         vectors = np.zeros((len(places), n), np.float32)
         ids: list[Any] = [None] * len(places)
         texts: list[str | None] = [None] * len(places)

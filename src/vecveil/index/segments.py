@@ -57,14 +57,14 @@ def schema(n: int, precision: str) -> Any:
 
 def write_segment(
     file: IO[bytes], name: str, keys: IndexKeys, key_id: str, rows: Any, *, n: int, precision: str
-) -> tuple[str, int]:
-    """Write rows, an Arrow table, as the object ``name`` to an empty file; return its SHA-256 and size.
+) -> tuple[str, int, str]:
+    """Write rows, an Arrow table, as the object ``name`` to an empty file; return its SHA-256, size and front.
 
     Args:
         key_id: of the data key that wraps the object's key.
     """
     out, sections = BlockWriter(file, name, keys, key_id), dict[str, tuple[int, int]]()
-    for section, content in _sections(rows.combine_chunks(), n, precision):
+    for section, content in _sections(rows, n, precision):
         start = out.length
         out.write(content)
         sections[section] = start, out.length - start
@@ -75,29 +75,31 @@ def write_segment(
     at = out.length
     out.write(directory)
     out.write(at.to_bytes(8, "little"))
-    return out.close()
+    return *out.close(), out.front
 
 
 def _sections(rows: Any, n: int, precision: str) -> Iterator[tuple[str, Any]]:
     """Yield the sections of a table by name."""
-    ids, deleted, vectors = _chunk(rows["id"]), rows["deleted"].to_numpy(), vectors_of(rows["vector"], n, precision)
-    hashes = hashes_of(ids)
+    hashes = hashes_of(rows["id"])
     order = np.argsort(hashes, kind="stable")
     yield "hashes", hashes[order]
     yield "order", order.astype(np.int32)
-    yield "deleted", deleted.astype(np.uint8)
+    vectors = vectors_of(rows["vector"], n, precision)
     yield "vector", vectors
+    if len(rows) > MANY:
+        yield from ((f"codes.{part}", values) for part, values in encoded(vectors))
+    del vectors  # the columns are large: one is copied at a time
     if precision == "int8":
         yield "scale", rows["scale"].to_numpy()
+    for name in ("deleted", "has_text"):
+        yield name, rows[name].to_numpy().astype(np.uint8)
     for name in _STRINGS:
         ends, content = string_buffers(_chunk(rows[name]))
         yield f"{name}.ends", ends
         yield name, content
-    yield "has_text", rows["has_text"].to_numpy().astype(np.uint8)
     if len(rows) > MANY:
-        yield from ((f"codes.{part}", values) for part, values in encoded(vectors))
-        yield from word_sections(_chunk(rows["text"]).to_pylist())
-        yield from field_sections(_chunk(rows["metadata"]).to_pylist())
+        yield from word_sections(rows["text"].to_pylist())
+        yield from field_sections(rows["metadata"].to_pylist())
 
 
 class Segment:
@@ -106,6 +108,7 @@ class Segment:
     Args:
         source: the open object.
         again: fetches the object anew; called where a local copy is damaged after it was opened.
+        front: what the chain says of the object's key.
 
     Attributes:
         name: of the object.
@@ -119,9 +122,15 @@ class Segment:
     """
 
     def __init__(
-        self, source: Readable, name: str, keys: IndexKeys, *, again: Callable[[], Readable] | None = None
+        self,
+        source: Readable,
+        name: str,
+        keys: IndexKeys,
+        *,
+        again: Callable[[], Readable] | None = None,
+        front: str | None = None,
     ) -> None:
-        self.name, self.far, self._blocks = name, source.far, BlockReader(source, name, keys, again)
+        self.name, self.far, self._blocks = name, source.far, BlockReader(source, name, keys, again, front)
         try:
             length = self._blocks.length
             tail = self._blocks.read([(max(0, length - _LEAST), length)])[0]

@@ -64,9 +64,14 @@ def word_sections(texts: Sequence[str]) -> Iterator[tuple[str, Any]]:
         lengths.append(len(words))
         listed.extend([vocabulary.setdefault(word, len(vocabulary)) for word in words])
     terms, named = np.unique(np.array(list(map(_hash, vocabulary)), np.uint64), return_inverse=True)
-    rows = np.repeat(np.arange(len(texts)), lengths)
-    places = named[np.frombuffer(listed, np.int32)] * len(texts) + rows if len(listed) else np.empty(0, np.int64)
-    places, counts = np.unique(places, return_counts=True)
+    # One place for each occurrence, in few copies: a segment has tens of millions.
+    places = named[np.frombuffer(listed, np.int32)] if listed else np.empty(0, np.int64)
+    del listed
+    places *= len(texts)
+    places += np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
+    places.sort()
+    first = np.flatnonzero(np.concatenate([[True], places[1:] != places[:-1]]))[: len(places)]
+    counts, places = np.diff(first, append=len(places)), places[first]
     ends = np.searchsorted(places, np.arange(len(terms) + 1) * len(texts))
     yield "words", terms
     yield "words.ends", ends.astype(np.uint32)

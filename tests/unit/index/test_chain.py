@@ -20,7 +20,7 @@ LAYOUT = (8, "float16")
 
 
 def segment(number: int, as_of: int | None = None) -> StoredObject:
-    return StoredObject(f"segments/{number:032x}", f"{number:064x}", 100, 3, as_of)
+    return StoredObject(f"segments/{number:032x}", f"{number:064x}", f"{number:064x}", 100, 3, as_of)
 
 
 def name(number: int) -> str:
