@@ -4,8 +4,8 @@
 
 Rows are made: unit vectors of 384 dimensions, twenty around each centre, texts of 25 words out of 30,000, three
 metadata fields. They stand for real rows in time and memory; benchmarks/sealed_index.py measures recall. Each case runs
-in a process of its own with one thread; seconds are of the processor. --folder keeps the indexes. --s3 copies the index to
-moto's server, in which every request takes 30 ms longer, and searches it from an empty machine, in seconds of the
+in a process of its own with one thread; seconds are of the processor. --folder keeps the indexes. --s3 copies the index
+to moto's server, in which every request takes 30 ms longer, and searches it from an empty machine, in seconds of the
 clock. Writes benchmarks/results/cold_index.json.
 """
 
