@@ -60,7 +60,7 @@ from vecveil.auditing.attacks.candidates import group_means
 from vecveil.auditing.attacks.reconstruction.zero_shot import NgramLanguageModel, ZeroShotAttack
 from vecveil.auditing.attacks.wrapped import fit_access_map
 from vecveil.io import write_text
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 from vecveil.privacy.concepts import TokenVocabulary
 from vecveil.privacy.concepts.matching import words
 from vecveil.privacy.protector.methods import TEXT_METHODS
@@ -148,7 +148,7 @@ class Problem:
         self.fitted = {"noise_to_signal": ratio and round(ratio, 4), "parameters": report.get("parameters")}
         if name.endswith("keyed noise"):
             with tempfile.TemporaryDirectory() as folder:
-                key = NoiseKeys.create(Path(folder) / "noise.keys", "one")
+                key = KeyFile.create(Path(folder) / "noise.keys", "one")
             keyed: Release = lambda X, _: protector.protect(X, ids=[row.tobytes() for row in X], key=key)  # noqa: E731
             return keyed, protector.released_noise_covariance()
         return protector.release(), protector.released_noise_covariance()

@@ -46,7 +46,7 @@ def of_the_index(texts: list[str], X: np.ndarray, names: list[str]) -> dict[str,
     """Return what attackers of the storage of a sealed index find."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        vecveil.NoiseKeys.create(place / "search.keys", "benchmark")
+        vecveil.KeyFile.create(place / "search.keys", "benchmark")
         index = vecveil.SealedIndex(place / "notes", place / "search.keys", encoder="minilm")
         index.add(texts, ids=[str(i) for i in range(len(texts))], vectors=X)
         index.close()

@@ -181,7 +181,7 @@ def sealed(data: Path, encoder: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         collection = chromadb.PersistentClient(f"{folder}/store").create_collection("notes")
         collection.add([str(i) for i in range(len(texts))], encoder.encode(texts), documents=texts)
-        vecveil.NoiseKeys.create(f"{folder}/search.keys", "2026-11")
+        vecveil.KeyFile.create(f"{folder}/search.keys", "2026-11")
         began = time.perf_counter()
         subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
         seconds = time.perf_counter() - began

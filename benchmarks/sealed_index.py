@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 
 import vecveil
 from vecveil.io import write_text
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 
 RESULTS = Path(__file__).parent / "results" / "sealed_index.json"
 BATCH, QUERIES, TOP = 50_000, 200, 10
@@ -81,7 +81,7 @@ def case_of(name: str, folder: Path, rows: int) -> Opened:
     if name == "sealed":
         key = folder / "search.keys"
         if not key.exists():
-            NoiseKeys.create(key, "benchmark")
+            KeyFile.create(key, "benchmark")
         writer: Any = vecveil.SealedIndex(place, key)
 
         def add(start: int, X: np.ndarray) -> None:

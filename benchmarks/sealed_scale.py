@@ -23,7 +23,7 @@ import vecveil
 from vecveil.gateway.ray import _PartOfIndex, ray
 from vecveil.gateway.workers import Sealed, best_hits, index_parts
 from vecveil.io import write_text
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 
 RESULTS = Path(__file__).parent / "results" / "sealed_scale.json"
 TOGETHER = 5  # batches a segment, which then needs no compaction
@@ -59,7 +59,7 @@ def main() -> None:
     figures: dict[str, Any] = {"rows": options.rows, "workers": options.workers}
     if not place.exists():
         if not key.exists():
-            NoiseKeys.create(key, "benchmark")
+            KeyFile.create(key, "benchmark")
         figures["rows_per_second"] = options.rows / write(place, key, real, options.rows)
     truth = exact(real, options.rows)
     queries = np.asarray(real[:QUERIES], np.float32)

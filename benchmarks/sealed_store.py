@@ -104,7 +104,7 @@ def main() -> None:
     results = []
     for rows in given.rows:
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-            vecveil.NoiseKeys.create(f"{folder}/search.keys", "bench")
+            vecveil.KeyFile.create(f"{folder}/search.keys", "bench")
             vecveil.fit_pairs(
                 *synthetic_pairs(4_000, DIMENSION),
                 noise_to_signal=0.25,

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from vecveil.index import Sealer
 from vecveil.index.blob import PRECISIONS
 from vecveil.io import write_text
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 
 RESULTS = Path(__file__).parent / "results" / "sealing.json"
 ROWS = 2000
@@ -92,7 +92,7 @@ def main() -> None:
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        NoiseKeys.create(f"{folder}/search.keys", "bench")
+        KeyFile.create(f"{folder}/search.keys", "bench")
         for precision in PRECISIONS:
             sealer = Sealer(f"{folder}/search.keys", precision=precision)
             rows.append(measured(sealer, precision, X, given.repeats))

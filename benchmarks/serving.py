@@ -137,7 +137,7 @@ def measure_cost(requests: int, mode: str, *, keyed: bool, workers: Sequence[int
     notes = [note.text for note in load_notes()[:400]]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        vecveil.NoiseKeys.create(folder / "noise.key", "k")
+        vecveil.KeyFile.create(folder / "noise.key", "k")
         local, precision = mode == "local", "auto"
         if mode in ("local", "minilm"):
             fitted = minilm_protector(notes)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vecveil.auditing.comparison import frontier
     from vecveil.errors import VecveilError
     from vecveil.index import AsyncSealedIndex, SealedIndex, Sealer
-    from vecveil.keys import NoiseKeys
+    from vecveil.keys import KeyFile
     from vecveil.privacy import accounting
     from vecveil.privacy.accounting import Ledger
     from vecveil.privacy.concepts import Concept
@@ -28,7 +28,7 @@ _HOME = {
     "AuditResult": "vecveil.auditing",
     "Concept": "vecveil.privacy.concepts",
     "Ledger": "vecveil.privacy.accounting",
-    "NoiseKeys": "vecveil.keys",
+    "KeyFile": "vecveil.keys",
     "ProtectedCollection": "vecveil.stores.collection",
     "Protector": "vecveil.privacy.protector",
     "SealedIndex": "vecveil.index",
@@ -54,8 +54,8 @@ __all__ = [
     "AsyncSealedIndex",
     "AuditResult",
     "Concept",
+    "KeyFile",
     "Ledger",
-    "NoiseKeys",
     "ProtectedCollection",
     "Protector",
     "SealedIndex",

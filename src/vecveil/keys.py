@@ -1,6 +1,6 @@
 """Secret keys of keyed noise and of sealed data, and the file that contains them.
 
-A key file is JSON, written by `NoiseKeys.create` with permissions for its owner alone::
+A key file is JSON, written by `KeyFile.create` with permissions for its owner alone::
 
     {"schema": "vecveil.keys/1", "current": "2026-11", "keys": {"2026-11": "<base64 of 32 bytes>"}}
 
@@ -85,14 +85,14 @@ class NoiseKey:
 
 
 @dataclass(frozen=True, repr=False)
-class NoiseKeys:
-    """The keys of one file or variable; the key ``current`` makes new releases."""
+class KeyFile:
+    """The keys of one file or variable, for sealed indexes, sealed rows and keyed noise; ``current`` is the newest."""
 
     current: str
     keys: Mapping[str, NoiseKey]
 
     def __repr__(self) -> str:
-        return f"NoiseKeys(current={self.current!r}, ids={sorted(self.keys)!r})"
+        return f"KeyFile(current={self.current!r}, ids={sorted(self.keys)!r})"
 
     def key(self, key_id: str | None = None) -> NoiseKey:
         """Return the key with that id, or the current one."""
@@ -100,14 +100,14 @@ class NoiseKeys:
         if name not in self.keys:
             # Never show the name: it may be the secret, passed in the wrong place.
             known = ", ".join(sorted(self.keys))
-            raise KeyFileError(f"NoiseKeys: no key has this `key_id`. Use one of {known}.", param="key_id")
+            raise KeyFileError(f"KeyFile: no key has this `key_id`. Use one of {known}.", param="key_id")
         return self.keys[name]
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> NoiseKeys:
+    def from_file(cls, path: str | os.PathLike[str]) -> KeyFile:
         """Return the keys in the file at ``path``; raise `KeyFileError` for a file that other users can read."""
         path = expanded(path)
-        owner = "NoiseKeys.from_file"
+        owner = "KeyFile.from_file"
         try:
             if path.stat().st_size > _LARGEST_FILE:
                 raise KeyFileError(f"{owner}: {path.name} is too large for a key file (`path`).", param="path")
@@ -134,17 +134,17 @@ class NoiseKeys:
         return cls._parsed(text, owner, "path")
 
     @classmethod
-    def of(cls, source: str | os.PathLike[str]) -> NoiseKeys:
+    def of(cls, source: str | os.PathLike[str]) -> KeyFile:
         """Return the keys of ``source``: the path of a key file, or ``env:NAME``."""
         if not isinstance(source, str | os.PathLike):
-            raise wrong_type("NoiseKeys.of", "source", "the path of a key file, or env:NAME", source)
+            raise wrong_type("KeyFile.of", "source", "the path of a key file, or env:NAME", source)
         text = os.fspath(source)
         return cls.from_environment(text[4:]) if text.startswith("env:") else cls.from_file(text)
 
     @classmethod
-    def from_environment(cls, variable: str = "VECVEIL_KEYS") -> NoiseKeys:
+    def from_environment(cls, variable: str = "VECVEIL_KEYS") -> KeyFile:
         """Return the keys in the environment variable: the JSON of a key file, or one key in base64."""
-        owner = "NoiseKeys.from_environment"
+        owner = "KeyFile.from_environment"
         # Quote only a valid name: a caller may pass the variable's value, the secret, by mistake.
         named = isinstance(variable, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,60}", variable)
         text = os.environ.get(variable) if named else None
@@ -160,18 +160,18 @@ class NoiseKeys:
         return cls._parsed(text, owner, "variable")
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], key_id: str) -> NoiseKeys:
+    def create(cls, path: str | os.PathLike[str], key_id: str) -> KeyFile:
         """Add a new key to the file at ``path``, created if missing, and make it current."""
         path = Path(os.path.realpath(expanded(path)))  # an atomic write would replace a link by a file
         with key_file_errors(path), locked(path):
             return cls._create(path, key_id)
 
     @classmethod
-    def _create(cls, path: Path, key_id: str) -> NoiseKeys:
+    def _create(cls, path: Path, key_id: str) -> KeyFile:
         keys = dict(cls.from_file(path).keys) if path.exists() else {}
         if key_id in keys:
             raise KeyFileError(
-                f"NoiseKeys.create: {path.name} already has a key with the `key_id` {repr(key_id)[:60]}. Use the file "
+                f"KeyFile.create: {path.name} already has a key with the `key_id` {repr(key_id)[:60]}. Use the file "
                 "as it is; for a further key choose another id, since releases record the id of their key.",
                 param="key_id",
             )
@@ -189,7 +189,7 @@ class NoiseKeys:
         return made
 
     @classmethod
-    def _parsed(cls, text: str, owner: str, param: str) -> NoiseKeys:
+    def _parsed(cls, text: str, owner: str, param: str) -> KeyFile:
         # Chain no cause: it would contain the text, and with it the key.
         try:
             record = parse_json(text)

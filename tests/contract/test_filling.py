@@ -16,7 +16,7 @@ import pytest
 
 from vecveil.errors import DataFileError
 from vecveil.index import SealedIndex
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 from vecveil.stores.filling import Filling, fill_from_table
 from vecveil.texts.tables import read_table
 
@@ -37,7 +37,7 @@ class LengthEncoder:
 
 @pytest.fixture
 def index(tmp_path: Path) -> SealedIndex:
-    NoiseKeys.create(tmp_path / "search.keys", "first")
+    KeyFile.create(tmp_path / "search.keys", "first")
     return SealedIndex(tmp_path / "index", tmp_path / "search.keys", encoder=LengthEncoder(), max_staleness=0)
 
 

@@ -18,7 +18,7 @@ from harness.store_factories import STORES, chroma_server
 from vecveil import SealedIndex
 from vecveil.index import Sealer
 from vecveil.index.blob import SqliteBlobs
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 from vecveil.privacy.accounting import Ledger
 from vecveil.stores import Batch, VectorStore, open_store
 from vecveil.stores.collection import ProtectedCollection
@@ -359,7 +359,7 @@ def test_texts_of_sealed_rows_are_deleted_from_the_cache(tmp_path: Path) -> None
 
 
 def test_no_figure_of_an_edited_receipt_of_an_index_counts_as_found(tmp_path: Path) -> None:
-    NoiseKeys.create(tmp_path / "search.keys", "one")
+    KeyFile.create(tmp_path / "search.keys", "one")
     path = tmp_path / "receipt.json"
     with SealedIndex(str(tmp_path / "index"), tmp_path / "search.keys") as index:
         index.add(["a", "b", "c"], ids=IDS[:3], vectors=np.eye(3, DIMENSION, dtype=np.float32))
@@ -376,7 +376,7 @@ def test_no_figure_of_an_edited_receipt_of_an_index_counts_as_found(tmp_path: Pa
 
 def test_rows_of_an_index_leave_the_embedding_cache(tmp_path: Path) -> None:
     """The cache has the clean vectors of every version of a row, if another program encoded its texts."""
-    NoiseKeys.create(tmp_path / "search.keys", "one")
+    KeyFile.create(tmp_path / "search.keys", "one")
     place, ids = f"sealed:{tmp_path}/index", tmp_path / "gone.txt"
     with SealedIndex(place, tmp_path / "search.keys") as index:
         index.add(["former", "b"], ids=["a", "b"], vectors=np.eye(2, DIMENSION))

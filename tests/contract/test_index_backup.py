@@ -12,12 +12,12 @@ import pytest
 from harness.errors import raises
 from vecveil.index import SealedIndex, chain
 from vecveil.index.backup import copy, verify
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    NoiseKeys.create(tmp_path / "search.keys", "first")
+    KeyFile.create(tmp_path / "search.keys", "first")
     return tmp_path / "search.keys"
 
 

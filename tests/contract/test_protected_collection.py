@@ -20,7 +20,7 @@ from harness.errors import raises
 from harness.store_factories import STORES
 from vecveil.index import Sealer
 from vecveil.index.blob import SEALED_FIELD
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 from vecveil.privacy.accounting import Ledger
 from vecveil.privacy.protector import PlaintextWarning, Protector
 from vecveil.privacy.protector.policy import ReleasePolicy
@@ -75,7 +75,7 @@ def database(kind: str, folder: Path) -> Iterator[VectorStore]:
 
 @pytest.fixture
 def sealer(tmp_path: Path) -> Sealer:
-    NoiseKeys.create(tmp_path / "search.keys", "one")
+    KeyFile.create(tmp_path / "search.keys", "one")
     return Sealer(tmp_path / "search.keys")
 
 
@@ -606,7 +606,7 @@ def test_a_moved_store_and_another_key_file_are_told_apart(
             with raises("E-SEAL-MOVED", "name"):
                 renew()
         assert ProtectedCollection(moved.database, None, sealer, name=made.name).reseal() == 21
-        NoiseKeys.create(tmp_path / "other.keys", "one")
+        KeyFile.create(tmp_path / "other.keys", "one")
         other = ProtectedCollection(f"sqlite-vec:{tmp_path}/new.db#notes", protector, tmp_path / "other.keys", **given)
         for call in (lambda: other.search("canary-1 x"), lambda: other.add(["a"], ids=["99"]), other.get):
             with raises("E-SEAL-COLLECTION", "sealer"):
@@ -715,7 +715,7 @@ def test_rows_of_another_key_store_are_not_joined(
     given = {"name": "notes", "encoder": Hashed(), "blobs": {} if apart else None}
     ProtectedCollection(flat, protector, sealer, **given).add(TEXTS[:5], ids=IDS[:5])
     before = flat.read(IDS[:5]).vectors
-    NoiseKeys.create(tmp_path / "other.keys", "one")
+    KeyFile.create(tmp_path / "other.keys", "one")
     other = ProtectedCollection(flat, protector, tmp_path / "other.keys", **given)
     with raises("E-SEAL-COLLECTION", "sealer"):
         other.add(TEXTS[:5], ids=IDS[:5])
@@ -730,7 +730,7 @@ def test_rows_of_another_key_store_are_not_joined(
 def test_without_a_sealer_the_database_ranks(
     database: VectorStore, protector: Protector, folder: Path, tmp_path: Path, keep_text: bool
 ) -> None:
-    keys, ledger = NoiseKeys.create(tmp_path / "noise.key", "one"), Ledger(tmp_path / "releases.ledger")
+    keys, ledger = KeyFile.create(tmp_path / "noise.key", "one"), Ledger(tmp_path / "releases.ledger")
     policy, X = ReleasePolicy(protector, key=keys, ledger=ledger), Hashed().encode(TEXTS)
     made = ProtectedCollection(database, policy, encoder=Hashed(), filter_fields=("year",), keep_text=keep_text)
     metadata = [{"year": 2020 + i % 3, "page": i} for i in range(120)]

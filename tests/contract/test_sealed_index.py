@@ -33,7 +33,7 @@ from vecveil.index.blocks import BlockWriter
 from vecveil.index.exposure import stored_vectors
 from vecveil.index.keystore import MasterKeys
 from vecveil.index.segments import write_segment
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 
 N = 32
 Vectors = npt.NDArray[np.floating[Any]]
@@ -42,7 +42,7 @@ Vectors = npt.NDArray[np.floating[Any]]
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
     path = tmp_path / "search.keys"
-    NoiseKeys.create(path, "first")
+    KeyFile.create(path, "first")
     return path
 
 
@@ -453,7 +453,7 @@ def test_a_moved_index_opens_and_another_key_file_does_not(tmp_path: Path, keys:
     filled(index)
     (tmp_path / "notes").rename(tmp_path / "moved")
     assert SealedIndex(tmp_path / "moved", keys).count() == 20
-    NoiseKeys.create(tmp_path / "other.keys", "first")
+    KeyFile.create(tmp_path / "other.keys", "first")
     with raises("E-SEAL-COLLECTION", "key"):
         SealedIndex(tmp_path / "moved", tmp_path / "other.keys")
 
@@ -664,11 +664,11 @@ class OnlyWraps:
     """A provider of a process that may encrypt and not decrypt."""
 
     def __init__(self, keys: Path) -> None:
-        self.wrap = MasterKeys(NoiseKeys.from_file(keys)).wrap
+        self.wrap = MasterKeys(KeyFile.from_file(keys)).wrap
 
 
 def test_a_writer_that_cannot_unwrap_adds_and_does_not_read(tmp_path: Path, keys: Path) -> None:
-    reader = SealedIndex(tmp_path / "notes", MasterKeys(NoiseKeys.from_file(keys)), max_staleness=0)
+    reader = SealedIndex(tmp_path / "notes", MasterKeys(KeyFile.from_file(keys)), max_staleness=0)
     writer = SealedIndex(tmp_path / "notes", OnlyWraps(keys))
     X = filled(writer)
     assert reader.search(X[3], top=1).texts == ["text 3"]
@@ -693,7 +693,7 @@ class Named:
 
 def test_a_writer_that_cannot_unwrap_exchanges_no_segment(tmp_path: Path, keys: Path) -> None:
     """It can wrap a key of its own for the name of a segment that others wrote."""
-    master = MasterKeys(NoiseKeys.from_file(keys))
+    master = MasterKeys(KeyFile.from_file(keys))
     index = SealedIndex(tmp_path / "notes", master)
     index.add(["written"], ids=["a"], vectors=np.ones((1, 4)))
     (path,) = objects(index)
@@ -809,7 +809,7 @@ def test_rows_of_the_former_encoder_are_refused(tmp_path: Path, keys: Path) -> N
 
     Their vectors were made before the commit of the other encoder, or written before it.
     """
-    master = MasterKeys(NoiseKeys.from_file(keys))
+    master = MasterKeys(KeyFile.from_file(keys))
     index = SealedIndex(tmp_path / "notes", master, encoder=Named("one"), max_staleness=0)
     writer, plain = (SealedIndex(tmp_path / "notes", OnlyWraps(keys), encoder=e) for e in (Named("one"), None))
     writer.add(["a", "bb"], ids=["a", "b"])
@@ -1168,7 +1168,7 @@ def test_a_folder_that_is_not_mounted_is_no_index_and_takes_no_row(
 def test_a_key_provider_that_fails_for_a_moment_accuses_no_storage(
     tmp_path: Path, keys: Path, method: str, error: type[Exception]
 ) -> None:
-    provider = MasterKeys(NoiseKeys.from_file(keys))
+    provider = MasterKeys(KeyFile.from_file(keys))
     index = SealedIndex(tmp_path / "notes", provider, max_staleness=0)
     filled(index)
     real = getattr(MasterKeys, method)
@@ -1229,9 +1229,9 @@ def test_busy_writers_do_not_starve_the_compaction(index: SealedIndex, keys: Pat
 
 def test_a_header_that_a_storage_invents_is_refused_by_a_writer_that_cannot_read(tmp_path: Path, keys: Path) -> None:
     class OnlyWraps:
-        wrap = MasterKeys(NoiseKeys.from_file(keys)).wrap
+        wrap = MasterKeys(KeyFile.from_file(keys)).wrap
 
-    reader = SealedIndex(tmp_path / "notes", MasterKeys(NoiseKeys.from_file(keys)))
+    reader = SealedIndex(tmp_path / "notes", MasterKeys(KeyFile.from_file(keys)))
     reader.add(None, ids=["a"], vectors=vectors(1))
     (commit,) = (tmp_path / "notes" / "commits").iterdir()
     honest = commit.read_bytes()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from vecveil.index import SealedIndex, sealed_index
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 
 CHILDREN, ADDS = 6, 20
 
@@ -43,7 +43,7 @@ def ended(child: int) -> None:
 
 @pytest.fixture(params=["folder", "s3"])
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> SealedIndex:
-    NoiseKeys.create(tmp_path / "search.keys", "first")
+    KeyFile.create(tmp_path / "search.keys", "first")
     location, options = str(tmp_path / "notes"), {}
     if request.param == "s3":
         location = f"s3://bucket/{tmp_path.name}"

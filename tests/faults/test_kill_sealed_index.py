@@ -21,7 +21,7 @@ import pytest
 
 from harness.faults import MOMENTS, Child, WarmProcess, seed
 from vecveil.index import SealedIndex
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 
 ROLES = ("writer1", "writer2", "keeper", "reader", "reader")
 
@@ -41,7 +41,7 @@ def test_killed_processes_lose_nothing(
     if storage == "s3":
         given = request.getfixturevalue("s3_options")
         location, options = f"s3://bucket/{tmp_path.name}", {"storage_options": given, "cache": str(tmp_path / "cache")}
-    NoiseKeys.create(tmp_path / "search.keys", "first")
+    KeyFile.create(tmp_path / "search.keys", "first")
     index = SealedIndex(location, tmp_path / "search.keys", **options)
     index.add(None, ids=["first"], vectors=np.ones((1, 8)))
 

@@ -27,7 +27,7 @@ from vecveil.errors import KeyFileError, StoreError
 from vecveil.index import SealedIndex, log
 from vecveil.index.keystore import MasterKeys
 from vecveil.index.state import LoadedSegment
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 
 ROWS = {name: f"text {name}" for name in "abc"}
 CHANGES: dict[str, Callable[[SealedIndex], Any]] = {
@@ -42,7 +42,7 @@ CALLS = {**CHANGES, "search": lambda index: index.search(np.ones(4))}
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
     path = tmp_path / "search.keys"
-    NoiseKeys.create(path, "first")
+    KeyFile.create(path, "first")
     return path
 
 
@@ -598,14 +598,14 @@ def test_a_withheld_object_is_named_and_nothing_is_deleted(
 
 
 def test_a_writer_that_cannot_read_notices_a_withheld_commit(tmp_path: Path, keys: Path) -> None:
-    wraps = type("OnlyWraps", (), {"wrap": MasterKeys(NoiseKeys.from_file(keys)).wrap})()
+    wraps = type("OnlyWraps", (), {"wrap": MasterKeys(KeyFile.from_file(keys)).wrap})()
     for name in "abc":
         add(SealedIndex(tmp_path / "notes", wraps), name)
     Path(tmp_path, "notes", COMMITS[1]).rename(tmp_path / "withheld")
     with raises("E-INDEX-INCOMPLETE"):
         add(SealedIndex(tmp_path / "notes", wraps), "d")
     (tmp_path / "withheld").rename(tmp_path / "notes" / COMMITS[1])
-    assert rows(opened(tmp_path / "notes", MasterKeys(NoiseKeys.from_file(keys)))) == ROWS
+    assert rows(opened(tmp_path / "notes", MasterKeys(KeyFile.from_file(keys)))) == ROWS
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -942,7 +942,7 @@ def test_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = itertools.count()
     disk = Disk(monkeypatch)
     (tmp_path / "disk").mkdir()
-    NoiseKeys.create(tmp_path / "disk" / "search.keys", "first")
+    KeyFile.create(tmp_path / "disk" / "search.keys", "first")
     index = SealedIndex(tmp_path / "disk/new/folder/notes", tmp_path / "disk/search.keys", max_staleness=0)
 
     def left() -> dict[Any, str | None]:

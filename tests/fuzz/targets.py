@@ -232,18 +232,18 @@ def _specification(data: bytes) -> None:
 
 
 def _keys(data: bytes) -> None:
-    from vecveil.keys import NoiseKeys
+    from vecveil.keys import KeyFile
 
     with expected(KeyFileError):
-        repr(NoiseKeys.from_file(written("noise.key", data)))
+        repr(KeyFile.from_file(written("noise.key", data)))
 
 
 def _keys_seeds() -> list[bytes]:
-    from vecveil.keys import NoiseKeys
+    from vecveil.keys import KeyFile
 
     path = folder() / "made.key"
     path.unlink(missing_ok=True)
-    NoiseKeys.create(path, "2026")
+    KeyFile.create(path, "2026")
     return [path.read_bytes()]
 
 

@@ -21,7 +21,7 @@ import vecveil
 from harness.documents import ROOT
 from vecveil.index import SealedIndex
 from vecveil.index.sealer import Ranking
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 
 __all__ = ["assert_no_secret", "index_of_many_segments", "minilm", "rows_of_hits", "run_example", "same_direction"]
 
@@ -59,7 +59,7 @@ def assert_no_secret(folder: Path, key_file: Path, *more: bytes) -> None:
     """Assert that no file under ``folder`` holds the key of ``key_file`` in any usual writing, or one of ``more``."""
     import base64
 
-    secret = NoiseKeys.from_file(key_file).key().secret_for_noise()
+    secret = KeyFile.from_file(key_file).key().secret_for_noise()
     forms = [secret, base64.b64encode(secret), secret.hex().encode(), *more]
     for path in folder.rglob("*"):
         if path.is_file():

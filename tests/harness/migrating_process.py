@@ -26,7 +26,7 @@ def main(given: dict[str, object]) -> None:
     dest.before_row = die
     key = given.get("key")
     policy = ReleasePolicy(
-        vecveil.load(str(given["protector"])), key=None if key is None else vecveil.NoiseKeys.from_file(str(key))
+        vecveil.load(str(given["protector"])), key=None if key is None else vecveil.KeyFile.from_file(str(key))
     )
     migrate(
         FolderStore(Path(str(given["source"]))),

@@ -43,7 +43,7 @@ def protector(protector_file: Path) -> vecveil.Protector:
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a file with one key."""
     path = tmp_path_factory.mktemp("keys") / "noise.key"
-    vecveil.NoiseKeys.create(path, "2026")
+    vecveil.KeyFile.create(path, "2026")
     return path
 
 

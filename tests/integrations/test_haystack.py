@@ -136,7 +136,7 @@ def test_pipelines_are_written_down_without_secrets(protector_file, key_file, tm
 
 
 def test_what_is_only_in_memory_is_not_written_down(protector, protector_file, key_file):
-    keys = vecveil.NoiseKeys.from_file(key_file)
+    keys = vecveil.KeyFile.from_file(key_file)
     for made in (
         DocumentProtector(protector),
         QueryProtector(protector_file, key=keys),

@@ -16,7 +16,7 @@ import vecveil
 from harness.errors import raises
 from harness.http_encoder import hashed_vectors
 from harness.integration_checks import assert_no_secret
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 from vecveil.privacy.protector import PlaintextWarning
 from vecveil.stores import Batch
 
@@ -91,7 +91,7 @@ def vectors_file(hashed_protector: Any, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def seal_key(tmp_path: Path) -> Path:
-    NoiseKeys.create(tmp_path / "search.keys", "one")
+    KeyFile.create(tmp_path / "search.keys", "one")
     return tmp_path / "search.keys"
 
 

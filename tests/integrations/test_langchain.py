@@ -81,7 +81,7 @@ def test_neither_key_nor_vector_where_it_is_kept(protector_file, key_file, tmp_p
     again = pickle.loads((tmp_path / "pickle").read_bytes())
     assert again.embed_documents(TEXTS) == embeddings.embed_documents(TEXTS)
     assert again.embed_query(TEXTS[0]) == embeddings.embed_query(TEXTS[0])
-    keys = vecveil.NoiseKeys.from_file(key_file)
+    keys = vecveil.KeyFile.from_file(key_file)
     with raises("E-INPUT-TYPE", "key"):
         pickle.dumps(wrap(str(protector_file), key=keys))
 

@@ -89,7 +89,7 @@ def _database() -> str:
 
 def sealed_index(folder: Path, embeddings: Embeddings) -> Iterator[vecveil.SealedIndex]:
     place = folder / f"index{next(_names)}"
-    vecveil.NoiseKeys.create(place.with_suffix(".keys"), "one")
+    vecveil.KeyFile.create(place.with_suffix(".keys"), "one")
     with vecveil.SealedIndex(place, place.with_suffix(".keys"), encoder=embeddings.embeddings) as opened:
         yield opened
 
@@ -123,7 +123,7 @@ def small() -> vecveil.Protector:
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    vecveil.NoiseKeys.create(tmp_path / "search.keys", "one")
+    vecveil.KeyFile.create(tmp_path / "search.keys", "one")
     return tmp_path / "search.keys"
 
 

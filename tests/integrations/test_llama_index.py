@@ -100,7 +100,7 @@ def test_no_key_in_what_is_written_down(protector_file, key_file, tmp_path: Path
 
 
 def test_objects_are_given_again(protector, protector_file, key_file, redactor, tmp_path: Path):
-    keys = vecveil.NoiseKeys.from_file(key_file)
+    keys = vecveil.KeyFile.from_file(key_file)
     embedding = wrap(protector, Inner(), key=keys)
     (tmp_path / "json").write_text(embedding.to_json())
     assert_no_secret(tmp_path, key_file)

@@ -14,7 +14,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.http_encoder import hashed_vectors
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 from vecveil.stores import Batch
 
 DIMENSION, ROWS = 24, 60
@@ -47,7 +47,7 @@ def vectors_of(texts: list[str]) -> np.ndarray:
 
 def collection_in(folder: Path, protector: Any, **options: Any) -> vecveil.ProtectedCollection:
     if not (folder / "search.keys").exists():
-        NoiseKeys.create(folder / "search.keys", "one")
+        KeyFile.create(folder / "search.keys", "one")
     options = {"filter_fields": ("ref_doc_id", "page", "word"), "candidates": ROWS, **options}
     where = f"sqlite-vec:{folder}/rows.db#notes"
     return vecveil.ProtectedCollection(where, protector, folder / "search.keys", **options)
@@ -55,7 +55,7 @@ def collection_in(folder: Path, protector: Any, **options: Any) -> vecveil.Prote
 
 def index_in(folder: Path, protector: Any, **options: Any) -> vecveil.SealedIndex:
     if not (folder / "search.keys").exists():
-        NoiseKeys.create(folder / "search.keys", "one")
+        KeyFile.create(folder / "search.keys", "one")
     return vecveil.SealedIndex(folder / "notes", folder / "search.keys", max_staleness=0)
 
 

@@ -62,7 +62,7 @@ def _imports() -> None:
 @pytest.fixture(scope="module")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("keys") / "noise.key"
-    vecveil.NoiseKeys.create(path, "2026")
+    vecveil.KeyFile.create(path, "2026")
     return path
 
 
@@ -121,7 +121,7 @@ def test_the_engine_writes_what_one_machine_writes_and_finishes_what_is_missing(
     assert files_of(here) == files_of(there)
     assert (here / "_manifest.json").read_bytes() == (there / "_manifest.json").read_bytes()
     assert verify(there, show_progress=False).complete
-    key = vecveil.NoiseKeys.from_file(key_file).key()
+    key = vecveil.KeyFile.from_file(key_file).key()
     released = rows_of(pq.read_table(there))
     for item, row in expected(vecveil.load(laplace), X, key).items():
         np.testing.assert_array_equal(released[item], row)
@@ -243,7 +243,7 @@ def test_a_dataset_is_protected_and_sealed_with_its_columns_and_opened(
     assert stored.schema.names == ["id", "year", "vecveil_sealed", "embedding"]
     assert stored.schema.field("embedding").type == pa.list_(pa.float32(), DIMENSION)
     released = rows_of(stored)
-    key = vecveil.NoiseKeys.from_file(key_file).key()
+    key = vecveil.KeyFile.from_file(key_file).key()
     for item, row in expected(vecveil.load(laplace), X, key).items():
         np.testing.assert_array_equal(released[item], row)
     opened = unseal_dataset(ray.data.from_arrow(stored), **given, concurrency=1, batch_size=50).take_all()
@@ -303,7 +303,7 @@ def test_nan_in_a_batch_is_our_error(laplace: Path) -> None:
 
 def test_what_cannot_be_is_refused(laplace: Path, key_file: Path, keyed: BulkJob) -> None:
     ds = ray.data.from_arrow(table_of(np.ones((2, DIMENSION))))
-    keys = vecveil.NoiseKeys.from_file(key_file)
+    keys = vecveil.KeyFile.from_file(key_file)
     for secret in (keys, keys.key()):
         with raises("E-INPUT", "key"):
             protect_dataset(ds, laplace, id_column="id", key=secret)

@@ -118,7 +118,7 @@ def test_a_model_whose_key_is_gone_does_not_load(protector, key_file, model, tmp
 
 
 def test_a_key_in_memory_is_not_saved(protector, key_file, model, tmp_path: Path):
-    protect_model(model, protector, key=vecveil.NoiseKeys.from_file(key_file))
+    protect_model(model, protector, key=vecveil.KeyFile.from_file(key_file))
     with raises("E-INPUT-TYPE", "key"):
         model.save(str(tmp_path))
     assert_no_secret(tmp_path, key_file)
@@ -133,7 +133,7 @@ def test_a_policy_is_saved_and_sent_whole_or_refused(protector, key_file, model,
     assert pickle.loads(pickle.dumps(module)).policy.query_noise == 2
     ledger = vecveil.Ledger(tmp_path / "spent.ledger", cap=1)
     for name, policy in (
-        ("key", ReleasePolicy(protector, key=vecveil.NoiseKeys.from_file(key_file))),
+        ("key", ReleasePolicy(protector, key=vecveil.KeyFile.from_file(key_file))),
         ("ledger", ReleasePolicy(protector, ledger=ledger)),
     ):
         with raises("E-INPUT-TYPE", name):

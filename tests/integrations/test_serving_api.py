@@ -62,8 +62,8 @@ def subspace() -> vecveil.Protector:
 
 
 @pytest.fixture(scope="module")
-def keys(key_file: Path) -> vecveil.NoiseKeys:
-    return vecveil.NoiseKeys.from_file(key_file)
+def keys(key_file: Path) -> vecveil.KeyFile:
+    return vecveil.KeyFile.from_file(key_file)
 
 
 def local(*policies: tuple[str, ReleasePolicy], **given: Any) -> Service:
@@ -72,7 +72,7 @@ def local(*policies: tuple[str, ReleasePolicy], **given: Any) -> Service:
 
 
 @pytest.fixture(scope="module")
-def url(laplace: vecveil.Protector, subspace: vecveil.Protector, keys: vecveil.NoiseKeys) -> Iterator[str]:
+def url(laplace: vecveil.Protector, subspace: vecveil.Protector, keys: vecveil.KeyFile) -> Iterator[str]:
     """A server of three policies over one encoder."""
     service = local(
         ("drug", ReleasePolicy(laplace, key=keys)),
@@ -90,7 +90,7 @@ def client(url: str) -> Iterator[openai.OpenAI]:
 
 
 @pytest.fixture(scope="module")
-def drug(laplace: vecveil.Protector, keys: vecveil.NoiseKeys) -> Callable[..., np.ndarray]:
+def drug(laplace: vecveil.Protector, keys: vecveil.KeyFile) -> Callable[..., np.ndarray]:
     """What the keyed policy lets out, worked out here."""
     policy = ReleasePolicy(laplace, key=keys)
     return lambda texts: policy.documents(clean_vectors(texts), texts=texts)
@@ -316,7 +316,7 @@ def test_the_ledgers_cap_is_an_error_that_clients_do_not_repeat(laplace: vecveil
     assert 'vecveil_errors_total{code="release_cap_reached"} 1.0' in metrics
 
 
-def test_clients_name_items_only_where_they_may(laplace: vecveil.Protector, keys: vecveil.NoiseKeys) -> None:
+def test_clients_name_items_only_where_they_may(laplace: vecveil.Protector, keys: vecveil.KeyFile) -> None:
     service = local(("drug", ReleasePolicy(laplace, key=keys)), client_ids=True)
     with served(service) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="x") as client:
 

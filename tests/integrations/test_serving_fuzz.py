@@ -55,7 +55,7 @@ FIELDS = ["input", "model", "encoding_format", "dimensions", "user", "input_type
 
 @pytest.fixture(scope="module")
 def policy(key_file: Path) -> ReleasePolicy:
-    return ReleasePolicy(fake_protector(), key=vecveil.NoiseKeys.from_file(key_file))
+    return ReleasePolicy(fake_protector(), key=vecveil.KeyFile.from_file(key_file))
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ import pytest
 from harness.command_line import command, environment, run
 from harness.server_process import ServerProcess, upstream_process
 from harness.serving import Connection, clean_vectors, fake_protector
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 from vecveil.privacy.protector.policy import ReleasePolicy
 
 CANARY = "zyxcanary takes alphamab"
@@ -34,7 +34,7 @@ class Setting:
 
     def __init__(self, folder: Path) -> None:
         self.upstream = upstream_process()
-        self.keys = NoiseKeys.create(folder / "noise.key", "2026")
+        self.keys = KeyFile.create(folder / "noise.key", "2026")
         protector = fake_protector()
         protector.save(folder / "drug.vecveil")
         self.policy = ReleasePolicy(protector, key=self.keys)

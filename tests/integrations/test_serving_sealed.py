@@ -93,7 +93,7 @@ def protector() -> vecveil.Protector:
 @pytest.fixture(scope="module")
 def server(protector: vecveil.Protector, keys: ApiKeys, tmp_path_factory: Any) -> Iterator[Server]:
     key_file = tmp_path_factory.mktemp("seal") / "search.keys"
-    vecveil.NoiseKeys.create(key_file, "2026-11")
+    vecveil.KeyFile.create(key_file, "2026-11")
     with served(service(protector, key_file), keys=keys) as url:
         yield Server(url, key_file)
 
@@ -396,7 +396,7 @@ def test_a_key_store_that_hangs_delays_neither_other_requests_nor_the_end(
     """`served` fails where the server does not end in 20 seconds."""
     monkeypatch.setattr("vecveil.io.LOCK_SECONDS", 0.2)
     monkeypatch.setattr("vecveil.gateway.server.service._FILE_SECONDS", 30.0 if cause == "key_store_busy" else 0.2)
-    vecveil.NoiseKeys.create(tmp_path / "search.keys", "one")
+    vecveil.KeyFile.create(tmp_path / "search.keys", "one")
     given, provider = service(protector, tmp_path / "search.keys"), Hanging()
     with ExitStack() as stack:
         stack.callback(provider.over.set)
@@ -435,7 +435,7 @@ def test_a_collection_of_another_protector_is_refused(server: Server, documents:
 def test_a_collection_that_is_being_reprotected_is_refused(
     protector: vecveil.Protector, keys: ApiKeys, tmp_path: Path
 ) -> None:
-    vecveil.NoiseKeys.create(tmp_path / "search.keys", "2026-11")
+    vecveil.KeyFile.create(tmp_path / "search.keys", "2026-11")
     with served(service(protector, tmp_path / "search.keys"), keys=keys) as url:
         server = Server(url, tmp_path / "search.keys")
         documents = server.documents()
@@ -445,13 +445,13 @@ def test_a_collection_that_is_being_reprotected_is_refused(
 
 
 def test_a_policy_that_rewrites_texts_does_not_show_its_upstream_the_original(keys: ApiKeys, tmp_path: Path) -> None:
-    vecveil.NoiseKeys.create(tmp_path / "search.keys", "2026-11")
+    vecveil.KeyFile.create(tmp_path / "search.keys", "2026-11")
     with served(service(fake_protector("redact"), tmp_path / "search.keys"), keys=keys) as url:
         assert code(Server(url, tmp_path).sealed(["a"], ["1"])) == (400, "sealing_not_supported")
 
 
 def test_a_text_stage_rewrites_the_candidates_and_seals_the_originals(keys: ApiKeys, tmp_path: Path) -> None:
-    vecveil.NoiseKeys.create(tmp_path / "search.keys", "2026-11")
+    vecveil.KeyFile.create(tmp_path / "search.keys", "2026-11")
     protector = fake_protector(rewrite="delete", noise_to_signal=1e-4)
     text = "note 3 about alphamab"
     with served(service(protector, tmp_path / "search.keys"), keys=keys) as url:

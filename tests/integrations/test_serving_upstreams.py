@@ -40,7 +40,7 @@ def protector() -> vecveil.Protector:
 
 @pytest.fixture(scope="module")
 def policy(protector: vecveil.Protector, key_file: Path) -> ReleasePolicy:
-    return ReleasePolicy(protector, key=vecveil.NoiseKeys.from_file(key_file))
+    return ReleasePolicy(protector, key=vecveil.KeyFile.from_file(key_file))
 
 
 def well(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:

@@ -423,7 +423,7 @@ def test_an_index_in_a_bucket_with_an_encoder_in_a_folder(tmp_path: Path, monkey
     s3fs.S3FileSystem.clear_instance_cache()
     s3fs.S3FileSystem().mkdirs("bucket", exist_ok=True)
     LsaEncoder.fit(TEXTS * 4, dimension=8).save(tmp_path / "lsa")
-    vecveil.NoiseKeys.create(tmp_path / "search.keys", "one")
+    vecveil.KeyFile.create(tmp_path / "search.keys", "one")
     place, key = "s3://bucket/notes", str(tmp_path / "search.keys")
     SealedIndex(place, key, encoder=str(tmp_path / "lsa")).add(TEXTS, ids=[f"row-{i}" for i in range(40)])
     upstream = UpstreamSettings(encoder=str(tmp_path / "lsa"))
@@ -465,7 +465,7 @@ def test_what_cannot_be_served_stops_the_start(place: Path, tmp_path: Path, monk
     ):
         with raises("E-INPUT", param):
             ServeSettings(**{**given, **change})
-    vecveil.NoiseKeys.create(tmp_path / "search.keys", "one")
+    vecveil.KeyFile.create(tmp_path / "search.keys", "one")
     SealedIndex(tmp_path / "other", str(tmp_path / "search.keys"), encoder=FakeEncoder()).add(["a"], ids=["a"])
     SealedIndex(tmp_path / "wide", KEY).add(None, ids=["a"], vectors=np.ones((1, 99)))  # notes no encoder
     with raises("E-INCOMPATIBLE-ENCODER", "upstream"):
@@ -486,7 +486,7 @@ def test_what_cannot_be_served_stops_the_start(place: Path, tmp_path: Path, monk
 
 
 def test_the_command_serves_an_index_alone_and_ends(tmp_path: Path) -> None:
-    vecveil.NoiseKeys.create(tmp_path / "search.keys", "one")
+    vecveil.KeyFile.create(tmp_path / "search.keys", "one")
     with SealedIndex(tmp_path / "notes", str(tmp_path / "search.keys"), encoder="minilm") as index:
         index.add(["She felt sick after dinner.", f"The invoice {CANARY} is overdue."], ids=["a", "b"])
     options = ("--index", f"notes=sealed:{tmp_path / 'notes'}", "--seal-key", tmp_path / "search.keys", "--port", "0")

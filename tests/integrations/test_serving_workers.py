@@ -27,7 +27,7 @@ from vecveil.gateway.server import ServedPolicySettings, ServeSettings
 from vecveil.gateway.server.server import _identity, listen
 from vecveil.gateway.server.service import ServedPolicy, Service
 from vecveil.gateway.server.upstreams import LocalUpstream
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 from vecveil.privacy.accounting import Ledger
 from vecveil.privacy.protector.policy import ReleasePolicy
 
@@ -62,7 +62,7 @@ class Setting:
         protector = fake_protector()
         protector.save(folder / "drug.vecveil")
         self.folder = folder
-        self.policy = ReleasePolicy(protector, key=NoiseKeys.create(folder / "noise.key", "2026").key())
+        self.policy = ReleasePolicy(protector, key=KeyFile.create(folder / "noise.key", "2026").key())
         Ledger(folder / "releases.ledger", cap=CAP).close()
         (folder / "serve.yaml").write_text(
             f"port: 0\nworkers: {WORKERS}\n"
@@ -171,7 +171,7 @@ def test_a_worker_does_not_answer_with_another_protector_than_the_others(setting
 
 
 def test_the_identity_of_a_service_holds_all_that_decides_its_vectors(tmp_path: Path) -> None:
-    keys = [NoiseKeys.create(tmp_path / name, "2026") for name in ("a.key", "b.key")]
+    keys = [KeyFile.create(tmp_path / name, "2026") for name in ("a.key", "b.key")]
     protector = fake_protector()
     policies = [
         ReleasePolicy(protector, key=keys[0]),

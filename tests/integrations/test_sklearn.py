@@ -140,7 +140,7 @@ def test_no_key_in_a_pickle(protector_file, key_file, X, tmp_path: Path, module)
 
 
 def test_keys_in_memory_go_nowhere(protector, key_file, X):
-    keys = vecveil.NoiseKeys.from_file(key_file)
+    keys = vecveil.KeyFile.from_file(key_file)
     transformer = ProtectorTransformer(protector, key=keys).fit(X)
     assert np.array_equal(transformer.transform(X), transformer.transform(X))
     for act in (pickle.dumps, cloudpickle.dumps, clone):

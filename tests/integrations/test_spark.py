@@ -115,7 +115,7 @@ def test_keyed_noise_is_that_of_the_protector_though_a_worker_dies(
     assert os.path.exists(died)
     released = rows_of(out)
     assert len(released) == 400
-    key = vecveil.NoiseKeys.from_file(keyed["key"]).key()
+    key = vecveil.KeyFile.from_file(keyed["key"]).key()
     for item, row in expected(vecveil.load(keyed["protector"]), X, key).items():
         np.testing.assert_array_equal(released[item], row)
     job = BulkJob.of(keyed["protector"], id_column="id", key=str(keyed["key"]))
@@ -207,7 +207,7 @@ def test_nan_is_our_error(spark: SparkSession, laplace: Path) -> None:
 def test_what_cannot_be_is_refused(spark: SparkSession, laplace: Path, key_file: Path) -> None:
     df = spark.createDataFrame([([1.0] * DIMENSION, [2.0])], "embedding array<float>, more array<double>")
     assert protect_dataframe(df, laplace).columns == ["embedding"]
-    key = vecveil.NoiseKeys.from_file(key_file).key()
+    key = vecveil.KeyFile.from_file(key_file).key()
     with raises("E-INPUT", "key"):
         protect_dataframe(df, laplace, id_column="id", key=key)
     with raises("E-INPUT-NAME", "options"):

@@ -24,7 +24,7 @@ from vecveil.errors import SealingError, StoreError
 from vecveil.index import SealedIndex, chain, log
 from vecveil.index.keystore import MasterKeys
 from vecveil.index.storage import Storage
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 
 IDS = [f"id-{i}" for i in range(6)]
 N = 4
@@ -82,7 +82,7 @@ class Processes(RuleBasedStateMachine):
     def start(self) -> None:
         self.folder = Path(tempfile.mkdtemp())
         self.keys = self.folder / "search.keys"
-        NoiseKeys.create(self.keys, "first")
+        KeyFile.create(self.keys, "first")
         self.place = self.located()
         (self.folder / "outside").write_bytes(b"not of the index")
         self.rows: dict[str, str] = {}
@@ -428,7 +428,7 @@ class WithProvider(Processes):
     """Keys of a provider, which nothing renews; a fourth process can wrap them and not unwrap: it only adds."""
 
     def key(self, process: int) -> Any:
-        keys = MasterKeys(NoiseKeys.from_file(self.keys))
+        keys = MasterKeys(KeyFile.from_file(self.keys))
         return OnlyWraps(keys) if process == 3 else keys
 
     def options(self) -> dict[str, Any]:

@@ -297,7 +297,7 @@ pyarrow.parquet.write_table(pyarrow.table({"text": ["take zinc"]}), "x.parquet")
 assert list(read_texts("x.parquet", "text").texts) == ["take zinc"]
 """,
     "index": """
-vecveil.NoiseKeys.create("search.keys", "1")
+vecveil.KeyFile.create("search.keys", "1")
 index = vecveil.SealedIndex("notes", "search.keys")
 index.add(["take zinc"], ids=["a"], vectors=np.eye(8)[:1])
 assert index.search(np.eye(8)[0], top=1).texts[0] == "take zinc"

@@ -76,7 +76,7 @@ class Planted:
         self.encoder = LsaEncoder.fit(self.texts, N, min_texts=1)
         self.encoder.save(clean / "lsa")
         self.X = self.encoder.encode(self.texts)
-        vecveil.NoiseKeys.create(clean / "noise.key", "k")
+        vecveil.KeyFile.create(clean / "noise.key", "k")
         self.key = json.loads((clean / "noise.key").read_text())["keys"]["k"]
         import pyarrow as pa
 
@@ -227,7 +227,7 @@ def test_the_server(planted: Planted, caplog: pytest.LogCaptureFixture) -> None:
     """Good and bad requests; then answers, logs, metrics and reprs are searched."""
     caplog.set_level(logging.DEBUG)
     protector = vecveil.load(planted.folder / "out" / "p.vecveil")
-    keys = vecveil.NoiseKeys.from_file(planted.folder / "clean" / "noise.key")
+    keys = vecveil.KeyFile.from_file(planted.folder / "clean" / "noise.key")
     policy = ReleasePolicy(protector, key=keys)
     seal = vecveil.Sealer(bytes(range(32)))
     service = Service([ServedPolicy("drug", policy, LocalUpstream(planted.encoder))], sealer=seal)

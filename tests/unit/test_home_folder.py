@@ -16,7 +16,7 @@ from vecveil.cli.commands import run
 from vecveil.gateway.server.settings import read_config
 from vecveil.index import KeyStore, SqliteBlobs
 from vecveil.io import expanded, locked, write_text
-from vecveil.keys import NoiseKeys, placed_source
+from vecveil.keys import KeyFile, placed_source
 from vecveil.privacy.accounting import Ledger
 from vecveil.privacy.protector.policy import saved_source
 from vecveil.stores import Batch, open_store
@@ -50,10 +50,10 @@ def index(home: Path) -> None:
 
 
 def keys(home: Path) -> None:
-    NoiseKeys.create("~/a.keys", "one")
+    KeyFile.create("~/a.keys", "one")
     assert (home / "a.keys").is_file()
     for source in ("~/a.keys", Path("~/a.keys")):
-        assert NoiseKeys.of(source).current == NoiseKeys.from_file(source).current == "one"
+        assert KeyFile.of(source).current == KeyFile.from_file(source).current == "one"
         assert KeyStore(source).path == home / "a.keys"
         vecveil.Sealer(source).seal(np.eye(1, 4), ids=["a"], collection="notes")
     assert placed_source("env:NAME:~/a.keys") == f"env:NAME:{home}/a.keys"

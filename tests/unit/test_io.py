@@ -22,7 +22,7 @@ import pytest
 import vecveil
 from vecveil.errors import VecveilError
 from vecveil.io import PUBLIC, LockedError, atomic_path, exclusive, locked, write_bytes, write_text
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 from vecveil.schema import load_json
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
@@ -208,14 +208,14 @@ def test_a_forked_child_does_not_remove_its_parents_lock(tmp_path: Path) -> None
 
 def test_a_key_file_without_locks_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = tmp_path / "search.keys"
-    NoiseKeys.create(keys, "a")
+    KeyFile.create(keys, "a")
     before = keys.read_bytes()
 
     def no_locks(*arguments: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    for change in (partial(NoiseKeys.create, keys, "b"), partial(vecveil.Sealer(keys).keys.create, "notes")):
+    for change in (partial(KeyFile.create, keys, "b"), partial(vecveil.Sealer(keys).keys.create, "notes")):
         with pytest.raises(VecveilError, match="without locks") as caught:
             change()
         assert caught.value.code == "E-KEY-FILE-LOCKS"
@@ -258,8 +258,8 @@ def test_a_key_that_occurs_twice_is_refused(tmp_path: Path, kind: str) -> None:
     if kind == "protector":
         vecveil.fit_pairs(X, X + 1, method="laplace", noise_to_signal=0.5, seed=0).save(path)
     else:
-        NoiseKeys.create(path, "a")
-    reads = {"protector": vecveil.load, "keys": NoiseKeys.from_file, "record": load_json}
+        KeyFile.create(path, "a")
+    reads = {"protector": vecveil.load, "keys": KeyFile.from_file, "record": load_json}
     read = reads[kind]
     read(path)
     data = path.read_bytes()

@@ -14,7 +14,7 @@ import click
 from vecveil.cli import options as shared
 from vecveil.cli.output import block, data, data_json, note, number, writing
 from vecveil.index import KeyStore, Sealer
-from vecveil.keys import NoiseKey, NoiseKeys
+from vecveil.keys import KeyFile, NoiseKey
 from vecveil.texts.tables.writing import check_new_file
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Release:
         return None if self.key_file is None else str(self.key_file)
 
     def key(self) -> NoiseKey | None:
-        return None if self.source is None else NoiseKeys.of(self.source).key(self.key_id)
+        return None if self.source is None else KeyFile.of(self.source).key(self.key_id)
 
     def ledger(self) -> AbstractContextManager[Ledger | None]:
         if self.ledger_file is None:
@@ -112,8 +112,8 @@ def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
     Older keys stay in the file, for releases that must be repeatable with them.
     """
     named = key_id or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
-    before = NoiseKeys.from_file(file).current if file.exists() else None
-    keys = NoiseKeys.create(file, named)
+    before = KeyFile.from_file(file).current if file.exists() else None
+    keys = KeyFile.create(file, named)
     if before is None:
         note(f"Wrote {file}: the key {keys.current!r} is current. Keep the file secret, and a copy of it safe.")
     else:
@@ -135,7 +135,7 @@ def list_keys(file: str, as_json: bool) -> None:
     """
     collections = _key_store(file).collections()
     in_file = not file.startswith("env:")
-    keys = NoiseKeys.from_file(file) if in_file else NoiseKeys.from_environment(file.split(":")[1])
+    keys = KeyFile.from_file(file) if in_file else KeyFile.from_environment(file.split(":")[1])
     if as_json:
         data_json({"current": keys.current, "ids": sorted(keys.keys), "collections": collections})
         return

@@ -39,7 +39,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, MissingDependencyError
 from vecveil.io import expanded, locked, parse_json, write_bytes
-from vecveil.keys import SCHEMA, NoiseKeys, key_file_content, key_file_errors
+from vecveil.keys import SCHEMA, KeyFile, key_file_content, key_file_errors
 
 FILTER_PREFIX = "vecveil_filter_"
 """Start of the field that contains the token of a metadata field."""
@@ -144,7 +144,7 @@ def _master_of(wrapped: bytes) -> str:
 class MasterKeys:
     """The `KeyProvider` of a key file or variable: wraps under its current key, unwraps under every one."""
 
-    def __init__(self, keys: NoiseKeys) -> None:
+    def __init__(self, keys: KeyFile) -> None:
         self._keys = keys
 
     def wrap(self, key: bytes, context: bytes) -> bytes:
@@ -552,12 +552,12 @@ class KeyStore:
         return opened
 
     def _provider(self) -> KeyProvider:
-        return self.provider or MasterKeys(NoiseKeys.from_file(self.path))
+        return self.provider or MasterKeys(KeyFile.from_file(self.path))
 
     def _load(self) -> dict[str, Any]:
         path = Path(self.path)
         if self.provider is None:
-            NoiseKeys.from_file(path)  # checks permissions and the master keys
+            KeyFile.from_file(path)  # checks permissions and the master keys
         elif not path.exists() and not self._used:
             return {"schema": SCHEMA, "collections": {}}
         try:

@@ -37,7 +37,7 @@ from vecveil.index.keystore import (
     MasterKeys,
     SingleKey,
 )
-from vecveil.keys import NoiseKeys, split_source
+from vecveil.keys import KeyFile, split_source
 from vecveil.types import Embeddings
 from vecveil.validation import (
     check_count,
@@ -349,7 +349,7 @@ def open_keys(key: Any, store: Any = None) -> KeyStore | SingleKey:
     """Return the keys that ``key`` and ``store`` name; see `Sealer`."""
     variable, path = split_source(key) if isinstance(key, str | os.PathLike) else (None, "")
     if variable is not None:
-        key, store = MasterKeys(NoiseKeys.from_environment(variable)), store or path or None
+        key, store = MasterKeys(KeyFile.from_environment(variable)), store or path or None
     if isinstance(key, KeyProvider):
         if store is None:
             raise InvalidInputError(

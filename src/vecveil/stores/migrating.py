@@ -23,7 +23,7 @@ from vecveil.index.blob import SEALED_FIELD, canonical_ids, decoded
 from vecveil.index.keystore import token_fields
 from vecveil.index.sealer import filter_tokens
 from vecveil.io import LockedError, exclusive, expanded, write_bytes
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 from vecveil.privacy.protector import Protector
 from vecveil.privacy.protector.policy import ReleasePolicy
 from vecveil.runtime import progress
@@ -729,7 +729,7 @@ def _unwrapped(metadata: dict[str, Any]) -> dict[str, Any]:
 def _key_of(policy: ReleasePolicy) -> tuple[str | None, str | None]:
     if policy.key is None:
         return None, None
-    key = policy.key.key() if isinstance(policy.key, NoiseKeys) else policy.key
+    key = policy.key.key() if isinstance(policy.key, KeyFile) else policy.key
     return key.key_id, key.check_value
 
 

@@ -29,7 +29,7 @@ from vecveil.errors import KeyFileError, SealingError
 from vecveil.index import KeyStore, Sealer, SqliteBlobs
 from vecveil.index.blob import canonical_ids, padded_length, transaction
 from vecveil.index.index_keys import DataKeys, KeySource
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 
 IDS = ["a", "b", "c", "d"]
 CANARY = "canary-3f9c2 metformin"
@@ -37,7 +37,7 @@ CANARY = "canary-3f9c2 metformin"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    NoiseKeys.create(tmp_path / "search.keys", "one")
+    KeyFile.create(tmp_path / "search.keys", "one")
     return tmp_path / "search.keys"
 
 
@@ -154,15 +154,15 @@ def test_rotation_keeps_readers_going_and_retiring_closes_old_blobs(path: Path, 
     assert store.retire("notes", keep=store.read("notes").current.key_id) == 1
     opened = reader.unseal([*old, *new], ids=[*IDS, *IDS], collection="notes", on_invalid="skip")
     assert (opened.ids, opened.skipped) == (IDS, IDS)
-    NoiseKeys.create(path, "two")  # a new master key keeps the collections and opens what the old one wrapped
+    KeyFile.create(path, "two")  # a new master key keeps the collections and opens what the old one wrapped
     assert len(Sealer(path).unseal(new, ids=IDS, collection="notes").ids) == 4
-    first, second = sorted(NoiseKeys.from_file(path).keys)
+    first, second = sorted(KeyFile.from_file(path).keys)
     for key_id in (first, second, "three"):  # wraps a data key, is current, does not exist
         with raises("E-INPUT", "key_id"):
             store.erase_master(key_id)
     store.rotate("notes")  # wraps the older data key anew, too
     store.erase_master(first)
-    assert list(NoiseKeys.from_file(path).keys) == [second]
+    assert list(KeyFile.from_file(path).keys) == [second]
     assert len(Sealer(path).unseal(new, ids=IDS, collection="notes").ids) == 4
     store.erase("notes")
     with raises("E-SEAL-COLLECTION", "collection"):
@@ -204,7 +204,7 @@ def test_nothing_readable_leaves(path: Path, X: np.ndarray) -> None:
     assert len({blob[-16:] for blob in blobs}) == 4
     opened = sealer.unseal(blobs, ids=IDS, collection="notes")
     ranking = sealer.rank(X[0], blobs, ids=IDS, collection="notes")
-    secret = NoiseKeys.from_file(path).key().secret_for_noise()
+    secret = KeyFile.from_file(path).key().secret_for_noise()
     shown = " ".join(
         map(
             repr,
@@ -280,7 +280,7 @@ def test_the_master_key_may_be_in_the_environment(
     assert secret.hex() not in store.read_text()
     # As one string, for a command line; the JSON of a key file rotates the master key.
     assert len(Sealer(f"env:SEAL_KEY:{store}").unseal(blobs, ids=IDS, collection="notes").ids) == 4
-    NoiseKeys.create(tmp_path / "new.keys", "two")
+    KeyFile.create(tmp_path / "new.keys", "two")
     record = json.loads((tmp_path / "new.keys").read_text())
     record["keys"]["env"] = base64.b64encode(secret).decode()
     monkeypatch.setenv("SEAL_KEY", json.dumps(record))
@@ -306,7 +306,7 @@ def _filled(path: Path, start: int) -> None:
 
 
 def test_a_key_store_that_cannot_be_written_is_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    NoiseKeys.create(tmp_path / "search.keys", "one")
+    KeyFile.create(tmp_path / "search.keys", "one")
     store = KeyStore(tmp_path / "search.keys")
     store.create("notes")
     before = (tmp_path / "search.keys").read_bytes()
@@ -336,7 +336,7 @@ def test_a_full_key_store_takes_no_new_collection_and_rotates_the_others(
     sealer.keys.rotate("notes")
     with raises("E-KEY-FULL", "path"):
         for number in range(9):
-            NoiseKeys.create(path, f"key {number}")
+            KeyFile.create(path, f"key {number}")
     assert len(Sealer(path).unseal(blobs, ids=IDS, collection="notes").ids) == 4
 
 

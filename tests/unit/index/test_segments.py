@@ -21,7 +21,7 @@ from vecveil.index.chain import encoder_tag
 from vecveil.index.index_keys import DataKeys, KeySource
 from vecveil.index.segments import MANY
 from vecveil.index.words import word_sections
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 
 NAME = "segments/" + "0" * 32
 
@@ -29,7 +29,7 @@ NAME = "segments/" + "0" * 32
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
     path = tmp_path / "search.keys"
-    NoiseKeys.create(path, "first")
+    KeyFile.create(path, "first")
     return path
 
 

@@ -130,7 +130,7 @@ def test_no_key_is_where_chroma_writes(tmp_path: Path, monkeypatch: pytest.Monke
     )
     protector = replace(protector, encoder_info=EncoderInfo("minilm", "abc", "fp32"))
     protector.save(tmp_path / "p.vecveil")
-    keys = vecveil.NoiseKeys.create(tmp_path / "noise.key", "k")
+    keys = vecveil.KeyFile.create(tmp_path / "noise.key", "k")
     monkeypatch.setenv("SOME_TOKEN", CANARY)
     with open_store(f"chroma:{tmp_path}/db#notes") as store:
         assert isinstance(store, StoreApart)

@@ -16,7 +16,7 @@ import vecveil
 from harness.errors import raises
 from harness.store_factories import chroma_server
 from vecveil.errors import StoreError
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 from vecveil.stores import Batch, open_store
 from vecveil.stores.collection import ProtectedCollection
 from vecveil.stores.locations import in_this_process
@@ -66,7 +66,7 @@ def test_scan_finds_what_the_queue_keeps_of_replaced_rows(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_sealed_collection_refuses_texts(tmp_path: Path) -> None:
-    NoiseKeys.create(tmp_path / "search.keys", "one")
+    KeyFile.create(tmp_path / "search.keys", "one")
     X = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
     protector = vecveil.fit_pairs(X, X[::-1], method="laplace", noise_to_signal=0.5)
     for apart, name in ((False, "notes"), (True, "apart")):

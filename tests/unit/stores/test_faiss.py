@@ -65,7 +65,7 @@ def test_a_folder_of_langchain_is_scanned_and_migrated_with_its_texts(tmp_path: 
             finding = scan(store).findings[0]
             assert (finding.code, "index.pkl" in finding.message) == ("plaintext-beside-vectors", True)
     vecveil.fit_pairs(X, X[::-1], method="laplace", noise_to_signal=0.5).save(tmp_path / "p.vecveil")
-    vecveil.NoiseKeys.create(tmp_path / "search.keys", "one")
+    vecveil.KeyFile.create(tmp_path / "search.keys", "one")
     dest = f"sqlite-vec:{tmp_path}/notes.db#notes"
     given = ("-p", tmp_path / "p.vecveil", "--seal-key", tmp_path / "search.keys")
     done = run("migrate", f"faiss:{folder}", dest, *given)

@@ -62,13 +62,13 @@ def protector() -> vecveil.Protector:
 @pytest.fixture(scope="module")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("keys") / "noise.key"
-    vecveil.NoiseKeys.create(path, "one")
+    vecveil.KeyFile.create(path, "one")
     return path
 
 
 @pytest.fixture(scope="module")
-def keys(key_file: Path) -> vecveil.NoiseKeys:
-    return vecveil.NoiseKeys.from_file(key_file)
+def keys(key_file: Path) -> vecveil.KeyFile:
+    return vecveil.KeyFile.from_file(key_file)
 
 
 @pytest.fixture
@@ -170,11 +170,11 @@ def exchanged(dest: FolderStore, state: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["fresh", "keyed", "sealed"])
 def test_a_forged_state_file_confirms_no_exchanged_vectors(
-    source: FolderStore, protector: vecveil.Protector, tmp_path: Path, keys: vecveil.NoiseKeys, kind: str
+    source: FolderStore, protector: vecveil.Protector, tmp_path: Path, keys: vecveil.KeyFile, kind: str
 ) -> None:
     dest, state = FolderStore(tmp_path / "dest"), tmp_path / "s.json"
     policy = ReleasePolicy(protector, key=keys if kind == "keyed" else None)
-    vecveil.NoiseKeys.create(tmp_path / "search.keys", "one")
+    vecveil.KeyFile.create(tmp_path / "search.keys", "one")
     sealing: dict[str, Any] = {
         "sealer": vecveil.Sealer(tmp_path / "search.keys"),
         "options": MigrationOptions(seal=True),
@@ -257,7 +257,7 @@ def test_killed_in_the_middle_and_gone_on_with(
     assert (state.rows, state.copied) == (kill_at - kill_at % BATCH, False)
     dest = FolderStore(tmp_path / "dest")
     assert len(dest.rows()) == kill_at
-    policy = ReleasePolicy(protector, key=vecveil.NoiseKeys.from_file(key_file))
+    policy = ReleasePolicy(protector, key=vecveil.KeyFile.from_file(key_file))
     done = copy(source, dest, policy, tmp_path / "s.json", batch=5)
     assert done.verification.ok
     assert done.resumed == state.rows
@@ -275,7 +275,7 @@ def test_a_destination_that_fails_and_works_again(
     keyed: bool,
     source: FolderStore,
     protector: vecveil.Protector,
-    keys: vecveil.NoiseKeys,
+    keys: vecveil.KeyFile,
     tmp_path: Path,
 ) -> None:
     dest, state = FolderStore(tmp_path / "dest"), tmp_path / "s.json"
@@ -293,7 +293,7 @@ def test_a_destination_that_fails_and_works_again(
 
 
 def test_going_on_is_refused_with_anything_else(
-    source: FolderStore, protector: vecveil.Protector, keys: vecveil.NoiseKeys, tmp_path: Path, clean: np.ndarray
+    source: FolderStore, protector: vecveil.Protector, keys: vecveil.KeyFile, tmp_path: Path, clean: np.ndarray
 ) -> None:
     dest, state = FolderStore(tmp_path / "dest"), tmp_path / "s.json"
     policy = ReleasePolicy(protector, key=keys)
@@ -302,7 +302,7 @@ def test_going_on_is_refused_with_anything_else(
         copy(source, dest, policy, state)
     dest.before_row = lambda rows: None
     before = contents(dest)
-    namesake = vecveil.NoiseKeys.create(tmp_path / "other.keys", keys.current)
+    namesake = vecveil.KeyFile.create(tmp_path / "other.keys", keys.current)
     others: list[tuple[str, dict[str, Any]]] = [
         ("protector", {"policy": ReleasePolicy(protector.rescaled(2.0), key=keys)}),
         ("key", {"policy": ReleasePolicy(protector)}),
@@ -443,7 +443,7 @@ def test_rows_that_the_protector_does_not_take_are_found_before_anything_is_writ
 
 
 def test_a_source_that_cannot_be_copied_is_refused(
-    protector: vecveil.Protector, tmp_path: Path, clean: np.ndarray, keys: vecveil.NoiseKeys
+    protector: vecveil.Protector, tmp_path: Path, clean: np.ndarray, keys: vecveil.KeyFile
 ) -> None:
     policy, dest = ReleasePolicy(protector), FolderStore(tmp_path / "dest")
     short = filled(tmp_path / "short", clean[:, :5])
@@ -511,7 +511,7 @@ def test_which_fields_are_carried(protector: vecveil.Protector, tmp_path: Path, 
 
 
 def test_a_ledger_counts_each_row(
-    source: FolderStore, protector: vecveil.Protector, keys: vecveil.NoiseKeys, tmp_path: Path
+    source: FolderStore, protector: vecveil.Protector, keys: vecveil.KeyFile, tmp_path: Path
 ) -> None:
     """With a key a batch that is written again counts once; without one it is a further release, and the cap holds."""
     for name, key in (("keyed", keys), ("fresh", None)):
@@ -597,7 +597,7 @@ def test_a_damaged_state_is_refused(
 
 
 def test_the_state_holds_no_text_vector_or_key(
-    source: FolderStore, protector: vecveil.Protector, keys: vecveil.NoiseKeys, tmp_path: Path
+    source: FolderStore, protector: vecveil.Protector, keys: vecveil.KeyFile, tmp_path: Path
 ) -> None:
     state, dest = tmp_path / "s.json", FolderStore(tmp_path / "dest")
     copy(source, dest, ReleasePolicy(protector, key=keys), state)

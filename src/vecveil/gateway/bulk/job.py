@@ -17,7 +17,7 @@ from vecveil.index.blob import SEALED_FIELD, decoded
 from vecveil.index.keystore import token_fields
 from vecveil.index.sealer import OnInvalid, filter_tokens
 from vecveil.io import PRIVATE, PUBLIC
-from vecveil.keys import NoiseKey, NoiseKeys
+from vecveil.keys import KeyFile, NoiseKey
 from vecveil.privacy.accounting import Ledger
 from vecveil.privacy.protector import Protector, load
 from vecveil.runtime import progress
@@ -129,7 +129,7 @@ class BulkJob(TableFormat):
 
     def noise_key(self) -> NoiseKey | None:
         """Return the key from its source, or None for fresh noise."""
-        return None if self.key is None else NoiseKeys.of(self.key).key(self.key_id)
+        return None if self.key is None else KeyFile.of(self.key).key(self.key_id)
 
     @property
     def mode(self) -> int:

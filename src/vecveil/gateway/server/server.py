@@ -25,7 +25,7 @@ from vecveil.gateway.server.monitoring import MULTIPROCESS_FOLDER, configure_log
 from vecveil.gateway.server.requests import ApiKeys
 from vecveil.gateway.server.service import Service, open_service
 from vecveil.gateway.server.settings import ServeSettings
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 from vecveil.runtime import inherited_variables, thread_count
 
 try:
@@ -214,7 +214,7 @@ def _identity(service: Service) -> str:
     policies = []
     for name, served in sorted(service.policies.items()):
         policy, protector = served.policy, served.policy.protector
-        key = policy.key.key() if isinstance(policy.key, NoiseKeys) else policy.key
+        key = policy.key.key() if isinstance(policy.key, KeyFile) else policy.key
         policies.append(
             [
                 name,

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 
 from vecveil.errors import ConceptError, InvalidInputError, KeyFileError, ReleaseError, optional_import
-from vecveil.keys import NoiseKey, NoiseKeys, placed_source
+from vecveil.keys import KeyFile, NoiseKey, placed_source
 from vecveil.privacy.concepts.concept import AnnotatedSpans, Concept, concept_record
 from vecveil.privacy.concepts.matching import Span, detect_all, merge_spans, redact, remove, replace
 from vecveil.privacy.concepts.pairs import ConceptMatches
@@ -393,8 +393,8 @@ class ReplacingByHypernyms(Rewriter):
 
 
 def _key_of(source: Any, key_id: str | None = None) -> NoiseKey:
-    keys = source if isinstance(source, NoiseKeys | NoiseKey) else NoiseKeys.of(source)
-    return keys.key(key_id) if isinstance(keys, NoiseKeys) else keys
+    keys = source if isinstance(source, KeyFile | NoiseKey) else KeyFile.of(source)
+    return keys.key(key_id) if isinstance(keys, KeyFile) else keys
 
 
 _POSSESSIVES = ("'s", "’s")
@@ -454,7 +454,7 @@ class ReplacingBySurrogates(Rewriter):
                 "No type of the concept has two members in the texts. Give more texts, or surrogates='faker'.",
                 param="texts",
             )
-        named = None if isinstance(source, NoiseKeys | NoiseKey) else placed_source(source)
+        named = None if isinstance(source, KeyFile | NoiseKey) else placed_source(source)
         return cls(concept, seed, members, key.key_id, key.check_value, named, key)
 
     def with_key(self, source: Any) -> ReplacingBySurrogates:

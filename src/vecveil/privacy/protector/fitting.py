@@ -111,7 +111,7 @@ def fit(
             [...]}``. None takes the concept's own detectors.
         hypernyms: nouns by label for ``hypernym``, in addition to built-in nouns for common labels; ``""`` is for all
             others.
-        surrogate_key: secret for ``surrogate``: a `NoiseKeys`, the path of a key file, or ``env:NAME``. The saved
+        surrogate_key: secret for ``surrogate``: a `KeyFile`, the path of a key file, or ``env:NAME``. The saved
             protector contains the name of the key, not the key.
         surrogates: members for ``surrogate``: ``"own"`` (from the texts), ``"faker"``, or lists by label.
 

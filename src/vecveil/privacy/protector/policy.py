@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from vecveil.errors import IncompatibleError, InvalidInputError, out_of_range, renamed, wrong_type
 from vecveil.io import expanded
-from vecveil.keys import NoiseKey, NoiseKeys, placed_source
+from vecveil.keys import KeyFile, NoiseKey, placed_source
 from vecveil.privacy.accounting import Ledger
 from vecveil.privacy.protector.protector import Protector, load
 from vecveil.privacy.randomness import content_ids
@@ -50,7 +50,7 @@ class ReleasePolicy:
 
     protector: Protector
     query_noise: float = 1.0
-    key: NoiseKey | NoiseKeys | None = field(default=None, repr=False)
+    key: NoiseKey | KeyFile | None = field(default=None, repr=False)
     ledger: Ledger | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -61,10 +61,8 @@ class ReleasePolicy:
         noise = self.query_noise
         if isinstance(noise, bool) or not isinstance(noise, int | float) or not (noise == 0 or 1 <= noise < np.inf):
             raise out_of_range(_OWNER, "query_noise", "0, or a number of at least 1", repr(noise)[:40])
-        if self.key is not None and not isinstance(self.key, NoiseKey | NoiseKeys):
-            raise wrong_type(
-                _OWNER, "key", "a vecveil.NoiseKeys", self.key, fix="Read it with NoiseKeys.from_file(path)."
-            )
+        if self.key is not None and not isinstance(self.key, NoiseKey | KeyFile):
+            raise wrong_type(_OWNER, "key", "a vecveil.KeyFile", self.key, fix="Read it with KeyFile.from_file(path).")
         if self.protector.text_only and (self.key is not None or self.ledger is not None):
             param = "key" if self.key is not None else "ledger"
             raise InvalidInputError(f"Leave out `{param}`: the method rewrites texts and adds no noise.", param=param)
@@ -181,7 +179,7 @@ class ReleasePolicy:
 
 
 Vectors = npt.NDArray[np.float32]
-KeySource = NoiseKeys | NoiseKey | str | os.PathLike[str] | None
+KeySource = KeyFile | NoiseKey | str | os.PathLike[str] | None
 """Noise keys, path of a key file, or ``env:NAME``."""
 
 Encode = Callable[[list[str]], Any]
@@ -229,9 +227,9 @@ def open_policy(
         return protector
     if isinstance(key, str | os.PathLike):
         with renamed("path", "key"):
-            key = NoiseKeys.of(key)
-    elif not isinstance(key, NoiseKeys | NoiseKey | None):
-        raise wrong_type("open_policy", "key", "NoiseKeys, a path or env:NAME", key)
+            key = KeyFile.of(key)
+    elif not isinstance(key, KeyFile | NoiseKey | None):
+        raise wrong_type("open_policy", "key", "KeyFile, a path or env:NAME", key)
     if isinstance(ledger, str | os.PathLike):
         # A mistyped path must not start an empty ledger.
         ledger = Ledger(ledger, create=False)

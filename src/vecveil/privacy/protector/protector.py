@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.io import PRIVATE, PUBLIC, write_bytes
-from vecveil.keys import NoiseKey, NoiseKeys
+from vecveil.keys import KeyFile, NoiseKey
 from vecveil.privacy.accounting import Guarantee, Ledger
 from vecveil.privacy.mechanisms import NOTHING_BEFORE, Before, Mechanism, Step
 from vecveil.privacy.mechanisms.base import BLOCK_ROWS, BLOCK_VALUES, release_error
@@ -154,7 +154,7 @@ class Protector:
         *,
         noise: bool = True,
         ids: Sequence[ItemId] | None = None,
-        key: NoiseKey | NoiseKeys | None = None,
+        key: NoiseKey | KeyFile | None = None,
         texts: Texts | None = None,
         ledger: Ledger | None = None,
         lengths: bool = True,
@@ -255,7 +255,7 @@ class Protector:
         return bool(np.isfinite(y.sum(dtype=np.float64)) or np.isfinite(y).all())
 
     def _keyed_stream(
-        self, X: Embeddings, ids: Sequence[ItemId] | None, key: NoiseKey | NoiseKeys, texts: Texts | None
+        self, X: Embeddings, ids: Sequence[ItemId] | None, key: NoiseKey | KeyFile, texts: Texts | None
     ) -> WordStream:
         items = check_ids(ids, len(X), owner=_OWNER)
         if texts is None:
@@ -270,7 +270,7 @@ class Protector:
             digests = text_digests(texts, X, self.encoder_info.fingerprint)
         # Id, content and fingerprint all enter the stream: otherwise different releases would share their
         # noise, and their difference would be free of it.
-        current = key.key() if isinstance(key, NoiseKeys) else key
+        current = key.key() if isinstance(key, KeyFile) else key
         return keyed_stream(current, items, digests, self.fingerprint)
 
     def _record_release(
@@ -389,7 +389,7 @@ class Protector:
         *,
         noise: bool = True,
         ids: Sequence[ItemId] | None = None,
-        key: NoiseKey | NoiseKeys | None = None,
+        key: NoiseKey | KeyFile | None = None,
         ledger: Ledger | None = None,
     ) -> Embeddings:
         """Return the protected embeddings of ``texts``: rewrite them with a text stage, encode, then `protect`.
@@ -523,10 +523,10 @@ def _check_repetition(
     ledger: Any,
 ) -> None:
     """Raise InvalidInputError for incompatible arguments of keyed noise and ledgers."""
-    if key is not None and not isinstance(key, NoiseKey | NoiseKeys):
+    if key is not None and not isinstance(key, NoiseKey | KeyFile):
         # The message shows the type alone: the value may be the secret itself.
-        fix = "Read it with NoiseKeys.from_file(path)."
-        raise wrong_type(_OWNER, "key", "a vecveil.privacy.randomness.NoiseKey or NoiseKeys", key, fix=fix)
+        fix = "Read it with KeyFile.from_file(path)."
+        raise wrong_type(_OWNER, "key", "a vecveil.privacy.randomness.NoiseKey or KeyFile", key, fix=fix)
     if ledger is not None and not isinstance(ledger, Ledger):
         raise wrong_type(_OWNER, "ledger", "a vecveil.accounting.Ledger", ledger)
     for name, value in (("key", key), ("ledger", ledger)):
@@ -538,7 +538,7 @@ def _check_repetition(
             raise InvalidInputError(f"Without noise there is no `{name}`.", param=name)
     if ids is not None and key is None and ledger is None:
         raise InvalidInputError(
-            "Fresh noise does not use `ids`. For noise that repeats, pass key=NoiseKeys.from_file(path) (--key-file).",
+            "Fresh noise does not use `ids`. For noise that repeats, pass key=KeyFile.from_file(path) (--key-file).",
             param="ids",
         )
     if key is not None and rng is not None:

@@ -39,7 +39,7 @@ def bulk_protector() -> vecveil.Protector:
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
     path = tmp_path / "noise.key"
-    vecveil.NoiseKeys.create(path, "k")
+    vecveil.KeyFile.create(path, "k")
     return path
 
 

@@ -15,7 +15,7 @@ from harness.errors import raises
 from unit.gateway.bulk.conftest import DIMENSION
 from vecveil.gateway.bulk import ArrowProtection, BulkJob
 from vecveil.gateway.bulk.job import OpenJob
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 from vecveil.privacy.protector import Protector
 
 ROWS = 60
@@ -98,7 +98,7 @@ def test_a_pickle_has_the_name_of_the_key_and_not_the_key(keyed: BulkJob) -> Non
     protection = ArrowProtection(keyed)
     protection(tables(clean(), fixed(clean())))
     assert keyed.key is not None
-    secret = NoiseKeys.from_file(keyed.key).key().secret_for_noise()
+    secret = KeyFile.from_file(keyed.key).key().secret_for_noise()
     packed = pickle.dumps(protection)
     assert secret not in packed
     assert keyed.key.encode() in packed

@@ -22,7 +22,7 @@ from vecveil.gateway.bulk.job import OpenJob, PartWorker, Run
 from vecveil.gateway.bulk.places import Folder
 from vecveil.gateway.bulk.running import run_here
 from vecveil.io import exclusive
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 
 SMALL = 1500
 """Bytes of a part: two row groups or so."""
@@ -357,7 +357,7 @@ def test_another_key_of_the_same_name_is_refused(tmp_path: Path, keyed: BulkJob,
     write_table(tmp_path / "a.parquet", 57)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "a.parquet", tmp_path / "out", keyed, engine=stopping_after(1))
-    other = NoiseKeys.create(tmp_path / "other.keys", OpenJob(keyed).key.key_id)
+    other = KeyFile.create(tmp_path / "other.keys", OpenJob(keyed).key.key_id)
     assert other.current == OpenJob(keyed).key.key_id
     with raises("E-DATA-FILE-OTHER-RUN", "out") as caught:
         run(tmp_path / "a.parquet", tmp_path / "out", replace(keyed, key=str(tmp_path / "other.keys")))

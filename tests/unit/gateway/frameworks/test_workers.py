@@ -43,7 +43,7 @@ def test_a_job_does_not_depend_on_the_folder_or_on_a_later_key(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lsa").mkdir()
-    vecveil.NoiseKeys.create("noise.key", "first")
+    vecveil.KeyFile.create("noise.key", "first")
     options = {"id_column": "id", "key": Path("noise.key"), "encoder": "lsa", "carry": ["id"]}
     job = batch_job(laplace, options, owner="test")
     assert (job.key, job.key_id) == (str(tmp_path / "noise.key"), "first")
@@ -58,7 +58,7 @@ def test_a_job_does_not_depend_on_the_folder_or_on_a_later_key(
 
 
 def test_keys_and_unknown_options_are_refused(laplace: Path, tmp_path: Path) -> None:
-    keys = vecveil.NoiseKeys.create(tmp_path / "noise.key", "k")
+    keys = vecveil.KeyFile.create(tmp_path / "noise.key", "k")
     for secret in (keys, keys.key(), b"secret"):
         with raises("E-INPUT", "key"):
             batch_job(laplace, {"id_column": "id", "key": secret}, owner="test")
@@ -97,7 +97,7 @@ def test_sealing_and_opening_travel_without_keys(
 ) -> None:
     cloudpickle = pytest.importorskip("cloudpickle")
     monkeypatch.chdir(tmp_path)
-    vecveil.NoiseKeys.create("search.keys", "first")
+    vecveil.KeyFile.create("search.keys", "first")
     given = {"id_column": "id", "seal_key": "search.keys", "seal_name": "notes"}
     job = batch_job(laplace, given, owner="test")
     unsealing = unsealing_anywhere(Path("search.keys"), seal_name="notes")
@@ -108,7 +108,7 @@ def test_sealing_and_opening_travel_without_keys(
     store = KeyStore("search.keys")
     entry = store._load()["collections"]["notes"]
     secrets = [*store._unwrapped_bytes(entry).values()]
-    secrets.append(vecveil.NoiseKeys.from_file("search.keys").key().secret_for_noise())
+    secrets.append(vecveil.KeyFile.from_file("search.keys").key().secret_for_noise())
     for work in (job, unsealing, ArrowProtection(job), workers._opened(unsealing), workers._opened(job)):
         packed = cloudpickle.dumps(work) + pickle.dumps(Sealed(work)) + repr(work).encode()
         assert not any(secret in packed for secret in secrets)
@@ -121,7 +121,7 @@ def test_sealing_and_opening_travel_without_keys(
 
     # A worker with another key file would seal under keys that nobody else has.
     (tmp_path / "search.keys").unlink()
-    vecveil.NoiseKeys.create("search.keys", "other")
+    vecveil.KeyFile.create("search.keys", "other")
     with raises("E-SEAL-COLLECTION", "collection"):
         ArrowProtection(job)(table_of(X))
     KeyStore("search.keys").create("notes")

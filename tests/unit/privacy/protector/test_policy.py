@@ -10,7 +10,7 @@ import pytest
 
 import vecveil
 from harness.errors import raises
-from vecveil import Ledger, NoiseKeys, Protector
+from vecveil import KeyFile, Ledger, Protector
 from vecveil.errors import IncompatibleError, InvalidInputError, LedgerCapError
 from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha, Shuffle
 from vecveil.privacy.protector import CleanQueryWarning, open_policy
@@ -32,8 +32,8 @@ def X() -> np.ndarray:
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> NoiseKeys:
-    return NoiseKeys.create(tmp_path / "noise.key", "k1")
+def keys(tmp_path: Path) -> KeyFile:
+    return KeyFile.create(tmp_path / "noise.key", "k1")
 
 
 def noise_energy(policy: ReleasePolicy, X: np.ndarray, side: str) -> float:

@@ -13,7 +13,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from vecveil.auditing.attacks import LinearAttack
-from vecveil.keys import NoiseKeys
+from vecveil.keys import KeyFile
 from vecveil.privacy.concepts import Span
 from vecveil.privacy.protector.policy import ReleasePolicy
 from vecveil.texts.encoders import LsaEncoder, load_encoder
@@ -74,7 +74,7 @@ def deleting(encoder: Any) -> vecveil.Protector:
 @pytest.fixture(scope="module")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("keys") / "surrogates.keys"
-    NoiseKeys.create(path, "one")
+    KeyFile.create(path, "one")
     return path
 
 
@@ -131,7 +131,7 @@ def test_surrogates_are_keyed_and_never_the_term_itself(encoder: Any, key_file: 
     assert protector.rewrite(["other words, ASPIRIN'S"])[0].startswith(f"other words, {written[0].upper()}")
     protector.save(tmp_path / "p.vecveil")
     saved = (tmp_path / "p.vecveil").read_bytes()
-    key = NoiseKeys.from_file(key_file).key()
+    key = KeyFile.from_file(key_file).key()
     assert key.secret_for_noise() not in saved
     assert str(key_file).encode() in saved
     assert vecveil.load(tmp_path / "p.vecveil").rewrite(["take codeine"]) == [f"take {written[1]}"]
@@ -144,7 +144,7 @@ def test_surrogates_are_keyed_and_never_the_term_itself(encoder: Any, key_file: 
         assert moved.fingerprint == protector.fingerprint
     finally:
         os.rename(tmp_path / "moved.keys", key_file)
-    NoiseKeys.create(tmp_path / "other.keys", "one")
+    KeyFile.create(tmp_path / "other.keys", "one")
     other = vecveil.load(tmp_path / "p.vecveil", surrogate_key=tmp_path / "other.keys")
     with raises("E-KEY-FILE", "surrogate_key"):
         other.rewrite(["take codeine"])

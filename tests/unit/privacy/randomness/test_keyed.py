@@ -11,7 +11,7 @@ import vecveil
 from harness.errors import raises
 from harness.token_data import token_data
 from vecveil.errors import KeyFileError
-from vecveil.keys import NoiseKey, NoiseKeys
+from vecveil.keys import KeyFile, NoiseKey
 from vecveil.privacy.protector import METHODS, EncoderInfo, Protector
 from vecveil.privacy.randomness import keyed_stream, row_digests
 from vecveil.validation import check_ids
@@ -206,7 +206,7 @@ def test_bad_arguments_are_refused_by_name() -> None:
 
 
 def test_rotation_by_key_id() -> None:
-    keys = NoiseKeys("new", {"new": NoiseKey("new", bytes(range(40, 80))), "k": KEY})
+    keys = KeyFile("new", {"new": NoiseKey("new", bytes(range(40, 80))), "k": KEY})
     one = fitted()
     current = one.protect(X, ids=IDS, key=keys)
     np.testing.assert_array_equal(current, one.protect(X, ids=IDS, key=keys.key("new")))

@@ -13,7 +13,7 @@ import pytest
 
 from harness.errors import raises
 from vecveil.errors import KeyFileError
-from vecveil.keys import NoiseKey, NoiseKeys
+from vecveil.keys import KeyFile, NoiseKey
 
 SECRET = bytes(range(50, 82))
 TEXT = base64.b64encode(SECRET).decode()
@@ -25,29 +25,29 @@ def record(**changes: object) -> str:
 
 def test_create_rotate_and_read(tmp_path: Path) -> None:
     path = tmp_path / "noise.key"
-    first = NoiseKeys.create(path, "2026-10")
+    first = KeyFile.create(path, "2026-10")
     assert path.stat().st_mode & 0o777 == 0o600
-    second = NoiseKeys.create(path, "2026-11")
+    second = KeyFile.create(path, "2026-11")
     assert path.stat().st_mode & 0o777 == 0o600
-    again = NoiseKeys.from_file(path)
+    again = KeyFile.from_file(path)
     assert again.current == second.current == "2026-11"
     assert sorted(again.keys) == ["2026-10", "2026-11"]
     assert again.key().secret_for_noise() == second.key().secret_for_noise()
     assert again.key("2026-10").secret_for_noise() == first.key().secret_for_noise()
     assert len({k.secret_for_noise() for k in again.keys.values()}) == 2
     with raises("E-KEY-FILE", "key_id"):
-        NoiseKeys.create(path, "2026-10")
+        KeyFile.create(path, "2026-10")
     with raises("E-KEY-FILE", "key_id"):
         again.key("2025")
 
 
 def test_the_environment_holds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VECVEIL_KEYS", record())
-    assert NoiseKeys.from_environment().key().secret_for_noise() == SECRET
-    assert NoiseKeys.of("env:VECVEIL_KEYS").key().secret_for_noise() == SECRET
+    assert KeyFile.from_environment().key().secret_for_noise() == SECRET
+    assert KeyFile.of("env:VECVEIL_KEYS").key().secret_for_noise() == SECRET
     monkeypatch.delenv("VECVEIL_KEYS")
     with raises("E-KEY-FILE", "variable"):
-        NoiseKeys.from_environment()
+        KeyFile.from_environment()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_other_files_are_refused_without_showing_them(text: str, tmp_path: Path)
     path.write_text(text)
     path.chmod(0o600)
     with pytest.raises(KeyFileError) as caught:
-        NoiseKeys.from_file(path)
+        KeyFile.from_file(path)
     shown = str(caught.value) + repr(caught.value.__cause__) + repr(caught.value.__context__)
     assert TEXT not in shown
     assert TEXT[:12] not in shown
@@ -88,15 +88,15 @@ def test_missing_binary_and_public_files(tmp_path: Path) -> None:
         if path.exists():
             path.chmod(0o700)
         with raises("E-KEY-FILE", "path"):
-            NoiseKeys.from_file(path)
+            KeyFile.from_file(path)
     for source in (None, b"env:VECVEIL_KEYS", 7):
         with raises("E-INPUT-TYPE", "source"):
-            NoiseKeys.of(source)  # type: ignore[arg-type]
+            KeyFile.of(source)  # type: ignore[arg-type]
     path = tmp_path / "public.key"
     path.write_text(record())
     path.chmod(0o640)
     with raises("E-KEY-FILE", "path"):
-        NoiseKeys.from_file(path)
+        KeyFile.from_file(path)
 
 
 @pytest.mark.parametrize("secret", [b"", b"short", bytes(32), b"ab" * 20, "x" * 40, bytearray(40)])
@@ -108,7 +108,7 @@ def test_weak_secrets_are_refused(secret: object) -> None:
 
 def test_a_key_is_not_shown_pickled_or_copied() -> None:
     key = NoiseKey("2026", SECRET)
-    keys = NoiseKeys("2026", {"2026": key})
+    keys = KeyFile("2026", {"2026": key})
     for shown in (repr(key), str(key), repr(keys), str(keys), f"{[key]}"):
         assert "2026" in shown
         assert str(SECRET)[2:20] not in shown
@@ -121,7 +121,7 @@ def test_a_key_is_not_shown_pickled_or_copied() -> None:
 
 def test_an_interrupted_rotation_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "noise.key"
-    NoiseKeys.create(path, "a")
+    KeyFile.create(path, "a")
     before = path.read_bytes()
 
     def fail(*_: object) -> None:
@@ -129,6 +129,6 @@ def test_an_interrupted_rotation_leaves_the_old_file(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(os, "replace", fail)
     with raises("E-KEY-FILE", "path"):
-        NoiseKeys.create(path, "b")
+        KeyFile.create(path, "b")
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["noise.key"]
