@@ -42,7 +42,7 @@ from vecveil.index.index_keys import IndexKeys, KeyId, RetiredKeyError
 
 INDEX_JSON = "index.json"
 Kind = Literal["append", "delete", "replace", "re-encode", "renew keys"]
-SCHEMA: Literal["vecveil.index/2"] = "vecveil.index/2"
+SCHEMA: Literal["vecveil.index/3"] = "vecveil.index/3"
 MOST_BYTES = 1 << 26  # of a commit
 _BETWEEN = 64  # commits from checkpoint to checkpoint
 _MAGIC = b"vecveil commit 2"
@@ -107,7 +107,7 @@ class Body(Struct, frozen=True, forbid_unknown_fields=True):
 class Mark(Struct, frozen=True, forbid_unknown_fields=True):
     """The content of ``index.json``: the UUID, and the id of the data key of commit 1."""
 
-    schema: Literal["vecveil.index/2"]
+    schema: Literal["vecveil.index/3"]
     uuid: UUID
     key_id: KeyId
 
