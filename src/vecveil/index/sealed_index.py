@@ -99,15 +99,17 @@ class SealedIndex:
         The storage contains ciphertext (AES-256-GCM). Its operator, and whoever steals it, learns the number of
         objects, who loads them and when, their padded sizes, and thus about how many rows there are and how long texts
         are on average, the dimension and precision of the vectors, and which objects a commit replaced, and can confirm
-        a guess of the encoder; not texts, ids, metadata, vectors, equality of rows, queries or results. Objects that
-        are altered, exchanged, renamed or withheld are noticed before an answer is given; of the newest commits, those
-        that this machine has seen.
+        a guess of the encoder; not texts, ids, metadata, vectors, equality of rows, queries or results, but with
+        ``remote`` the blocks that a search ranks. Objects that are withheld, and parts read that were altered,
+        exchanged or renamed, are noticed before an answer is given; of the newest commits, those that this machine has
+        seen.
 
     Not protected:
         The memory of this process, and whoever has the key.
 
     Cost:
-        Memory a row: n/4 bytes of codes, 16 bytes, and with ``vectors="memory"`` the vector at its precision.
+        Memory a row: n/4 bytes of codes, 16 bytes, and with ``vectors="memory"`` the vector at its precision; the
+        allocator keeps about as much as the codes after loading.
     """
 
     filter_fields: tuple[str, ...] | None = None  # `where` compares every field

@@ -184,7 +184,7 @@ def test_index_json_is_one_form(chain: Chain) -> None:
         with raises("E-INDEX-STORAGE"):
             check_mark(damaged, "notes")
     with raises("E-INDEX-FORMAT"):
-        check_mark(content.replace(b"index/2", b"index/3"), "notes")
+        check_mark(content.replace(b"index/3", b"index/2"), "notes")
 
 
 def test_an_unknown_key_is_no_damage(chain: Chain) -> None:
