@@ -399,6 +399,8 @@ class SealedDocumentStore(_Saved):
     @renamed("ids", "document_ids")
     def delete_documents(self, document_ids: list[str]) -> None:
         """Delete documents; unknown ids are ignored."""
+        if document_ids is None:
+            raise wrong_type(f"{_STORE}.delete_documents", "document_ids", "a list of ids", None)
         self.collection.delete(document_ids)
 
     async def count_documents_async(self) -> int:
