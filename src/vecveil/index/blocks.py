@@ -33,7 +33,7 @@ BLOCK = 1 << 14
 _TAG = 16
 _MOST_HEADER = 1 << 16
 _HEAD = 4096  # bytes read at first, most often with the whole header
-_KEPT = 1024  # blocks of a remote object that stay in memory
+_KEPT = 256  # blocks of each remote object that stay in memory: 4 MiB
 Bytes = npt.NDArray[np.uint8]
 Spans = Sequence[tuple[int, int]]
 
@@ -223,14 +223,12 @@ class BlockReader:
         """Return the content of blocks, whose ``numbers`` are sorted."""
         if not self._source.far or encrypted:
             return self._fetched(numbers, encrypted)
-        lacking = [number for number in numbers if number not in self._kept]
+        kept = self._kept  # other threads replace it, and change none
+        lacking = [number for number in numbers if number not in kept]
         new = dict(zip(lacking, self._fetched(lacking, encrypted), strict=True))
-        result = [new[number] if number in new else self._kept[number] for number in numbers]
         if len(new) <= _KEPT // 4:
-            if len(self._kept) + len(new) > _KEPT:
-                self._kept = {}
-            self._kept = {**self._kept, **new}
-        return result
+            self._kept = new if len(kept) + len(new) > _KEPT else {**kept, **new}
+        return [new[number] if number in new else kept[number] for number in numbers]
 
     def _fetched(self, numbers: Sequence[int], encrypted: bool) -> list[bytes]:
         runs: list[list[int]] = []  # numbers that follow each other

@@ -91,7 +91,7 @@ def check_where(where: Where, owner: str, depth: int = 0) -> None:
 
 
 class _Sections(Protocol):
-    """What `MetadataTable` reads of a segment."""
+    """The part of a segment that `MetadataTable` uses."""
 
     def content(self, section: str) -> bytes: ...
 

@@ -35,7 +35,7 @@ _BLOCK = 1024
 
 
 class Stored(Protocol):
-    """Stored vectors (N, n), float16 or int8: an array, or rows that are read when they are asked for."""
+    """Stored vectors (N, n), float16 or int8: an array, or an object that reads rows on demand."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...

@@ -85,7 +85,7 @@ class LoadedSegment:
 
 @dataclass(frozen=True)
 class _OnDisk:
-    """The stored vectors of a segment, read when they are asked for."""
+    """The stored vectors of a segment, read on demand."""
 
     segment: Segment
 

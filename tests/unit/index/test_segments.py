@@ -109,6 +109,28 @@ def test_a_header_that_a_storage_invents_is_refused_and_not_quoted(keys: Path, h
     assert str(caught.value).isprintable()
 
 
+def test_blocks_that_another_thread_drops_are_still_returned(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vecveil.index.blocks._KEPT", 4)
+    content = np.random.default_rng(0).bytes(8 * BLOCK)
+    data, source = sealed(keys, content)
+    held = Held(data)
+    held.far = True
+    reader = BlockReader(held, NAME, source)
+    reader.read([(0, 10)])
+    spans, nested = held.spans, list[bytes]()
+
+    def meanwhile(wanted: Spans) -> list[bytes]:
+        if not nested:  # another thread, which fills what is kept
+            nested.append(b"")
+            for number in range(2, 8):
+                nested.extend(reader.read([(number * BLOCK, number * BLOCK + 10)]))
+        return spans(wanted)
+
+    monkeypatch.setattr(held, "spans", meanwhile)
+    assert reader.read([(0, 10), (BLOCK, BLOCK + 10)]) == [content[:10], content[BLOCK : BLOCK + 10]]
+    assert nested[1:] == [content[number * BLOCK : number * BLOCK + 10] for number in range(2, 8)]
+
+
 def test_rows_that_look_like_prepared_vectors_prepare_none(tmp_path: Path, keys: Path) -> None:
     """Whoever chooses texts, ids and vectors of rows does not choose the vectors of the next encoder."""
     index = SealedIndex(tmp_path / "notes", keys, encoder=Lengths("one"), max_staleness=0)
