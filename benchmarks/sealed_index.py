@@ -2,14 +2,15 @@
 
     python benchmarks/sealed_index.py --data DIR [--rows 1000000] [--threads 1] [--folder DIR] [--others] [--limit 900]
 
-DIR is laid out as docs/results.md says. The 355,004 sentences of ``lm/sentences.parquet`` are encoded with MiniLM once;
---folder keeps them. Further rows are mixtures of two sentences' vectors: they stand for the rest of a million rows in
-speed and memory. Recall is measured against an exact scan of all rows, with 200 sentences that are not in the index
-as queries; texts and metadata of the ten hits are read. The sealed index is compacted before it is searched; the
-Parquet files have the size of its segments. Each case runs in a process of its own with THREADS cores. A case that
-writes or searches for longer than --limit seconds is ended, and measured at 100,000 rows, or else at 10,000. Writes
-benchmarks/results/sealed_index.json,
-or sealed_beside.json with --others.
+DIR is laid out as docs/results.md says. Sentences of ``lm/sentences.parquet``, one a row or all 355,004, are
+encoded with MiniLM once; --folder keeps them. Further rows are mixtures of two sentences' vectors: they stand for the
+rest of a million rows in speed and memory. Recall is measured against an exact scan of all rows, with 200 sentences
+that are not in the index as queries; texts and metadata of the ten hits are read. The sealed index is compacted before
+it is searched; the Parquet files have the size of its segments. Each case runs in a process of its own with THREADS
+cores. A case that writes or searches for longer than --limit seconds is ended, and measured at 100,000 rows, or else at
+10,000. DuckDB encrypts its file and DuckLake its Parquet files (ENCRYPTED); they need duckdb==1.5.5,
+duckdb-extension-httpfs and duckdb-extension-ducklake. Writes benchmarks/results/sealed_index.json, or
+sealed_beside.json with --others.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ RESULTS = Path(__file__).parent / "results" / "sealed_index.json"
 BATCH, QUERIES, TOP = 50_000, 200, 10
 FEWER = 100_000, 10_000  # rows of a case that did not finish
 GROUP_ROWS = 2500  # of the files without encryption, as of a segment
-CASES = ("sealed", "parquet", "faiss-flat", "chroma", "qdrant", "lancedb")
+CASES = ("sealed", "parquet", "faiss-flat", "duckdb", "ducklake", "sqlite-vec", "lancedb", "chroma", "qdrant")
 
 
-def sentences(data: Path, folder: Path) -> np.ndarray:
-    """Return the vectors of the sentences, float16, from a file in ``folder`` if they were encoded before."""
+def sentences(data: Path, folder: Path, rows: int) -> np.ndarray:
+    """Return the vectors of so many sentences, float16, from a file in ``folder`` if they were encoded before."""
     path = folder / "sentences.npy"
     if not path.exists():
-        texts = pq.read_table(data / "lm" / "sentences.parquet")["text"].to_pylist()
+        texts = pq.read_table(data / "lm" / "sentences.parquet")["text"][: rows + QUERIES].to_pylist()
         np.save(path, vecveil.load_encoder("minilm").encode(texts, show_progress=True).astype(np.float16))
     return np.load(path, mmap_mode="r")
 
@@ -152,6 +153,8 @@ def case_of(name: str, folder: Path, rows: int) -> Opened:
             return lambda q: [str(i) for i in index.search(q[None], TOP)[1][0]]
 
         return keep, loaded
+    if name.startswith("duck"):
+        return duckdb_case(place, lake=name == "ducklake")
     from vecveil.stores import Batch, open_store
 
     location = f"{name}:{place}#notes"
@@ -168,6 +171,44 @@ def case_of(name: str, folder: Path, rows: int) -> Opened:
         return lambda q: [str(match.id) for match in database.search(q, TOP)]
 
     return store, connected
+
+
+def duckdb_case(place: Path, *, lake: bool) -> Opened:
+    """Return how DuckDB writes and opens an encrypted file, or DuckLake encrypted Parquet files beside its catalog."""
+    import duckdb
+    import duckdb_extension_ducklake
+    import duckdb_extension_httpfs
+
+    place.mkdir(exist_ok=True)
+
+    def connect() -> Any:
+        connection = duckdb.connect(config={"allow_unsigned_extensions": "true", "threads": 1})
+        for package in (duckdb_extension_httpfs, duckdb_extension_ducklake):  # the first encrypts what is written
+            (file,) = Path(package.__file__).parent.glob(f"extensions/v{duckdb.__version__}/*.duckdb_extension")
+            connection.execute(f"LOAD '{file}'")
+        if lake:
+            connection.execute(f"ATTACH 'ducklake:{place}/catalog' AS db (DATA_PATH '{place}/data/', ENCRYPTED)")
+        else:
+            connection.execute(f"ATTACH '{place}/file' AS db (ENCRYPTION_KEY 'benchmark')")
+        return connection
+
+    def write(start: int, X: np.ndarray) -> None:
+        with connect() as connection:
+            columns = "id VARCHAR, vector FLOAT[], text VARCHAR, year INTEGER"
+            connection.execute(f"CREATE TABLE IF NOT EXISTS db.notes ({columns})")
+            numbers = range(start, start + len(X))
+            vectors = pa.ListArray.from_arrays(np.arange(0, X.size + 1, X.shape[1], np.int32), X.ravel())
+            values = [[str(i) for i in numbers], vectors, row_texts(start, len(X)), [2000 + i % 30 for i in numbers]]
+            connection.register("rows", pa.table(dict(zip(("id", "vector", "text", "year"), values, strict=True))))
+            connection.execute("INSERT INTO db.notes SELECT * FROM rows")
+
+    def opened() -> Callable[[np.ndarray], list[str]]:
+        connection = connect()
+        cosine = "array_cosine_similarity(vector::FLOAT[384], ?::FLOAT[384])"
+        select = f"SELECT id, text, year FROM db.notes ORDER BY {cosine} DESC LIMIT {TOP}"
+        return lambda q: [row[0] for row in connection.execute(select, [q.tolist()]).fetchall()]
+
+    return write, opened
 
 
 def measured(name: str, rows: int, folder: Path, real: np.ndarray, phase: str) -> dict[str, float]:
@@ -226,7 +267,7 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="sealed-index-"))
     folder.mkdir(parents=True, exist_ok=True)
-    real = sentences(options.data, folder)
+    real = sentences(options.data, folder, options.rows)
     if options.case:
         stores = folder / str(options.rows)
         print(json.dumps(measured(options.case[0], options.rows, stores, real, options.case[1])))

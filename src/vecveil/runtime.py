@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
 import sys
@@ -137,6 +138,12 @@ def free_memory() -> int:
     with contextlib.suppress(OSError, ValueError), open(limit) as most, open(used) as now:  # "max" is no limit
         free.append(int(most.read()) - int(now.read()))
     return max(0, min(free))
+
+
+def release_free_memory() -> None:
+    """Return freed memory to the operating system, where the C library is glibc, which else keeps much of it."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextlib.contextmanager

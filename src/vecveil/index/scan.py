@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import optional_import
+from vecveil.runtime import release_free_memory
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
@@ -79,7 +80,9 @@ class VectorScan:
         """The codes."""
         if self._made is None:
             with self._making:  # they are large: of the first searches one reads them
-                self._made = self._made or self._codes()
+                if self._made is None:
+                    self._made = self._codes()
+                    release_free_memory()  # as much as the codes: FAISS copied them
         return self._made
 
     def cosines(self, query: npt.NDArray[np.float32], rows: Rows) -> Scores:

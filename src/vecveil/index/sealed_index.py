@@ -108,8 +108,7 @@ class SealedIndex:
         The memory of this process, and whoever has the key.
 
     Cost:
-        Memory a row: n/4 bytes of codes, 16 bytes, and with ``vectors="memory"`` the vector at its precision; the
-        allocator keeps about as much as the codes after loading.
+        Memory a row: n/4 bytes of codes, 16 bytes, and with ``vectors="memory"`` the vector at its precision.
     """
 
     filter_fields: tuple[str, ...] | None = None  # `where` compares every field
