@@ -374,6 +374,35 @@ def test_no_figure_of_an_edited_receipt_of_an_index_counts_as_found(tmp_path: Pa
     assert done.started > "2000"
 
 
+def test_the_rows_of_a_subject_are_forgotten_with_a_receipt(tmp_path: Path) -> None:
+    """With the versions that matched before a row was changed; the other rows, and the current version, stay."""
+    KeyFile.create(tmp_path / "search.keys", "one")
+    place, receipt = f"sealed:{tmp_path}/index", tmp_path / "receipt.json"
+    subjects = [{"patient": 17}, {"patient": 17}, {"patient": 18}]
+    with SealedIndex(place, tmp_path / "search.keys") as index:
+        index.add(["a", "b", "c"], ids=["a", "b", "c"], metadata=subjects, vectors=np.eye(3, DIMENSION))
+        index.add(["moved"], ids=["b"], metadata=[{"patient": 18}], vectors=np.eye(1, DIMENSION))
+    EmbeddingCache(tmp_path / "cache", "some encoder").put(["a", "b", "c"], X[:3])
+    command = ["forget", place, "--receipt", receipt, "--seal-key", tmp_path / "search.keys", "--json"]
+    command += ["--cache-folder", tmp_path / "cache"]
+    none = run(*command, "--where", "doctor=3")
+    assert none.code
+    assert "patient" in none.err  # the fields that there are
+    assert not receipt.exists()
+    done = run(*command, "--where", "patient=17")
+    assert done.code == 0, done.err
+    assert [done.json[name] for name in ("ids", "rows", "absent", "cached")] == [2, 1, 1, 2]
+    assert any("no version of any matches" in sentence for sentence in done.json["verified"])
+    assert all("17" not in str(value) for name, value in done.json.items() if name in ("verified", "remains", "store"))
+    again = run(*command, "--where", "patient=17")  # as after an interruption
+    assert (again.code, again.json["rows"], again.json["earlier"]) == (0, 0, {"rows": 1, "cached": 2})
+    assert run(*command, "--where", "patient=18").code  # the receipt is of another condition
+    assert run(*command).code
+    with SealedIndex(place, tmp_path / "search.keys") as index:
+        assert dict(zip(index.get().ids, index.get().texts, strict=True)) == {"b": "moved", "c": "c"}
+        assert index.matching({"patient": {"in": [17]}}, strict=False)[1] == set()
+
+
 def test_rows_of_an_index_leave_the_embedding_cache(tmp_path: Path) -> None:
     """The cache has the clean vectors of every version of a row, if another program encoded its texts."""
     KeyFile.create(tmp_path / "search.keys", "one")

@@ -11,7 +11,7 @@ import click
 
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note, warn, writing
-from vecveil.cli.sealed import opened, refuse_other_options
+from vecveil.cli.sealed import conditions, opened, refuse_other_options
 from vecveil.errors import DataFileError
 from vecveil.index import KeyStore, Sealer
 from vecveil.index.blob import SqliteBlobs
@@ -33,17 +33,14 @@ Example:
 FORGET_EXAMPLE = """\b
 Example:
   vecveil forget chroma:db#notes-sealed --ids gone.txt --receipt erasure.json --seal-key search.keys
-  vecveil forget sealed:notes/ --ids gone.txt --receipt erasure.json --seal-key search.keys
+  vecveil forget sealed:notes/ --where patient=17 --receipt erasure.json --seal-key search.keys
   vecveil forget pgvector:postgresql://writer@db/app#notes --ids gone.txt --receipt erasure.json \\
       --texts gone-texts.txt --ledger releases.ledger
 """
-ids_option = click.option(
-    "--ids",
-    "ids_file",
-    type=shared.FilePath(exists=True, dir_okay=False),
-    required=True,
-    help="Text file with one id on each line.",
-)
+
+
+LISTED_IDS = shared.FilePath(exists=True, dir_okay=False)
+IDS_HELP = "Text file with one id on each line."
 blobs_option = click.option(
     "--blobs",
     "blobs_file",
@@ -54,7 +51,7 @@ blobs_option = click.option(
 
 @click.command("reconcile", epilog=RECONCILE_EXAMPLE)
 @click.argument("database")
-@ids_option
+@click.option("--ids", "ids_file", type=LISTED_IDS, required=True, help=IDS_HELP)
 @blobs_option
 @click.option("--seal-key", type=shared.SEAL_KEY, help="Key file of a sealed index (sealed:), or env:NAME:FILE.")
 @shared.file_option("-o", "--out", help="Write the ids without a source to this file, for forget.")
@@ -115,7 +112,14 @@ def reconcile_command(
 
 @click.command("forget", epilog=FORGET_EXAMPLE)
 @click.argument("database")
-@ids_option
+@click.option("--ids", "ids_file", type=LISTED_IDS, help=IDS_HELP)
+@click.option(
+    "--where",
+    type=shared.Condition(),
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="For sealed: instead of --ids, the rows that match, and their older versions; as in search.",
+)
 @shared.file_option("--receipt", "receipt_file", required=True, help="Receipt (JSON) to write.")
 @blobs_option
 @click.option(
@@ -136,27 +140,34 @@ def reconcile_command(
 @shared.json_option
 def forget_command(
     database: str,
-    ids_file: Path,
+    ids_file: Path | None,
+    where: tuple[Any, ...],
     receipt_file: Path,
     seal_key: str | None,
     seal_name: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Delete the rows of the ids from DATABASE, sealed blobs and embedding cache, and write a receipt.
+    """Delete rows from DATABASE, sealed blobs and embedding cache, and write a receipt.
 
     The receipt counts the deletions in each place, how reading again verified them, and what remains: backups,
     replicas, snapshots, and what the database keeps of deleted rows. After a kill the same command continues.
     """
-    if len({path.absolute() for path in (ids_file, receipt_file)}) < 2:
+    if (ids_file is None) is not bool(where):
+        raise click.UsageError("Name the rows with --ids, or those of a sealed index with --where.")
+    if ids_file is not None and ids_file.absolute() == receipt_file.absolute():
         raise click.UsageError("--receipt and --ids must be different files.")
+    ids = None if ids_file is None else _ids(ids_file)
     if index_place(database) is not None:
-        refuse_other_options("ids_file", "receipt_file", "seal_key", "texts_file", "cache_folder", "as_json")
+        refuse_other_options("ids_file", "where", "receipt_file", "seal_key", "texts_file", "cache_folder", "as_json")
         with opened(database, seal_key) as index:
             from vecveil.stores.filling import forget as forget_rows
 
-            done = forget_rows(index, _ids(ids_file), receipt_file, name=short_name(database), **_cached(options))
+            name, matching = short_name(database), conditions(where) or None
+            done = forget_rows(index, ids, receipt_file, name=name, where=matching, **_cached(options))
         return _report(done, receipt_file, as_json)
+    if ids is None:
+        raise click.UsageError("--where needs a sealed index (sealed:). List the ids with --ids.")
     blobs_file, ledger_file = options["blobs_file"], options["ledger_file"]
     blobs = None if blobs_file is None else SqliteBlobs(blobs_file)
     ledger: Any = nullcontext() if ledger_file is None else Ledger(ledger_file, create=False)
@@ -167,7 +178,7 @@ def forget_command(
             name = sealed_name(store, name, sealer.keys, blobs)[0] or name
         done = forget(
             store,
-            _ids(ids_file),
+            ids,
             receipt_file,
             name=short_name(database),
             blobs=blobs,

@@ -203,13 +203,13 @@ def search_command(database: str, query: str, protector_file: Path | None, as_js
 
 
 def _search_index(location: str, query: str, options: dict[str, Any]) -> Ranking:
-    conditions = _conditions(options["where"])
+    selected = conditions(options["where"])
     # Nothing that only the index names is loaded: without --encoder it is the built-in one, or none.
     name, seal_key = options["encoder"], options["seal_key"]
     with opened(location, seal_key) as index:
         if name is None and index.noted_encoder is None:
             raise click.UsageError("The index does not record its encoder: name it with --encoder.")
-        if conditions and not index.ids(conditions):  # before an encoder is loaded, which may take long
+        if selected and not index.ids(selected):  # before an encoder is loaded, which may take long
             note("No row matches. Each condition takes its own --where; 2024 is a number, '\"2024\"' is a text.")
             return index.read([])
     with opened(location, seal_key, index_encoder(name or "minilm", options["encoder_options"])) as index:
@@ -222,16 +222,17 @@ def _search_index(location: str, query: str, options: dict[str, Any]) -> Ranking
         return index.search(
             query,
             top=options["top"],
-            where=conditions or None,
+            where=selected or None,
             candidates=options["candidates"],
             mode="hybrid" if options["hybrid"] else "vectors",
         )
 
 
-def _conditions(where: Sequence[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
-    conditions: dict[str, dict[str, Any]] = {}
+def conditions(where: Sequence[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the values of `--where` as `SealedIndex` takes them."""
+    selected: dict[str, dict[str, Any]] = {}
     for field, operator, value in where:
-        of_field = conditions.setdefault(field, {})
+        of_field = selected.setdefault(field, {})
         if operator in _LISTED:
             of_field.setdefault(_LISTED[operator], []).extend(value)
         elif isinstance(value, bool) or value is None:
@@ -240,7 +241,7 @@ def _conditions(where: Sequence[tuple[str, str, Any]]) -> dict[str, dict[str, An
             raise click.UsageError(f"--where: {operator} is given twice for {field!r}.")
         else:
             of_field[_ORDERS[operator]] = value
-    return conditions
+    return selected
 
 
 def _show(hits: Ranking, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import os
@@ -526,28 +525,36 @@ class SealedIndex:
             parts = snapshot.parts.items()
             return {name for name, part in parts if (self._stored(part, where) & ~snapshot.current[name]).any()}
 
-        def found(*, first: bool) -> tuple[int, set[str], set[str]]:
-            """Return the number of rows that match, the ids of versions that match, and those whose row does not."""
-            snapshot = self._log.refresh()
-            matching = {name: self._stored(part, where) for name, part in snapshot.parts.items()}
-            names, changed, rows = set[str](), set[str](), 0
-            for name, part in snapshot.parts.items():
-                names.update(_ids(part, matching[name]))
-                rows += int(np.count_nonzero(matching[name] & snapshot.alive[name]))
-            for name, part in snapshot.parts.items() if names else ():
-                changed.update(names.intersection(_ids(part, snapshot.alive[name] & ~matching[name])))
-            if first and not names:
-                self._check_fields(where, [(part, ~part.deleted) for part in snapshot.parts.values()])
-            return rows, names, changed
-
         there = 0
         for attempt in range(_ATTEMPTS):
-            rows, names, changed = self._retried(functools.partial(found, first=not attempt))
-            if attempt and not names:
+            current, versions, changed = self.matching(where, strict=not attempt)
+            if attempt and not versions:
                 return there
-            there += rows
-            self._log.forget(sorted(names - changed), outdated)  # the first also deletes objects that were replaced
+            there += len(current)
+            self._log.forget(sorted(versions - changed), outdated)  # the first also deletes objects that were replaced
         raise StoreError(f"{owner}: other programs keep adding rows that match. Stop them first.", code="E-INDEX-BUSY")
+
+    def matching(self, where: Where, *, strict: bool = True) -> tuple[set[str], set[str], set[str]]:
+        """Return the ids of rows that match, of stored versions that match, and of these the ones whose row does not.
+
+        Raises:
+            InvalidInputError: ``strict``, and no row has a field that ``where`` compares.
+        """
+
+        def answer() -> tuple[set[str], set[str], set[str]]:
+            snapshot = self._log.refresh()
+            matching = {name: self._stored(part, where) for name, part in snapshot.parts.items()}
+            current, versions, changed = set[str](), set[str](), set[str]()
+            for name, part in snapshot.parts.items():
+                versions.update(_ids(part, matching[name]))
+                current.update(_ids(part, matching[name] & snapshot.alive[name]))
+            for name, part in snapshot.parts.items() if versions else ():
+                changed.update(versions.intersection(_ids(part, snapshot.alive[name] & ~matching[name])))
+            if strict and not versions:
+                self._check_fields(where, [(part, ~part.deleted) for part in snapshot.parts.values()])
+            return current, versions, changed
+
+        return self._retried(answer)
 
     def _stored(self, part: LoadedSegment, where: Where) -> npt.NDArray[np.bool_]:
         """Return which rows of a segment match, whether or not they are current."""

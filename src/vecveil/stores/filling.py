@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, StoreError
 from vecveil.index.blob import SEALED_FIELD
+from vecveil.index.filters import Where, check_where
 from vecveil.index.sealed_index import SealedIndex
 from vecveil.index.sealer import Unsealed
 from vecveil.runtime import progress
@@ -337,18 +338,20 @@ def reconcile(index: SealedIndex, ids: Iterable[str]) -> Reconciliation:
 
 def forget(
     index: SealedIndex,
-    ids: Iterable[str],
+    ids: Iterable[str] | None,
     receipt: str | os.PathLike[str],
     *,
     name: str,
+    where: Where | None = None,
     cache: str | os.PathLike[str] | None = None,
     texts: Sequence[str] = (),
 ) -> Erasure:
-    """Delete the rows of ``ids``, rewrite every segment that held them, and write a receipt.
+    """Delete rows, rewrite every segment that held them, and write a receipt.
 
     A killed run continues with the same call.
 
     Args:
+        ids: of the rows; None for those that match ``where``, whose older versions go too (`SealedIndex.forget`).
         receipt: file of the `Erasure`, written before the first deletion and after the last check.
         name: public name of the index, for the receipt.
         cache: folder of the embedding cache, from which the texts of every version of the rows are deleted.
@@ -356,36 +359,53 @@ def forget(
 
     Raises:
         StoreError: the storage does not answer, or the receipt is of a different list or index.
+        InvalidInputError: no row has a field that ``where`` compares, or ``where`` is empty.
     """
-    names = list(dict.fromkeys(ids))
-    rows = index.get(names, missing="skip")
+    receipt = Path(receipt)
+    if where is None:
+        names = list(dict.fromkeys(ids or ()))
+        rows, listed = index.get(names, missing="skip"), {each.encode("utf-8", "surrogatepass"): each for each in names}
+    else:
+        check_where(where, "forget")
+        # A run that was interrupted has perhaps deleted the only rows with these fields.
+        current, versions, _ = index.matching(where, strict=not receipt.exists())
+        names, rows, listed = sorted(versions), index.get(sorted(current), missing="skip"), {repr(where).encode(): ""}
     known = list(dict.fromkeys([*texts, *_texts_of(index, names)]))
-    before = begun(Path(receipt), name, {each.encode("utf-8", "surrogatepass"): each for each in names})
     done = replace(
-        before.with_own(rows=len(rows.ids), cached=None if cache is None else matching_texts(cache, known)),
+        begun(receipt, name, listed).with_own(
+            rows=len(rows.ids), cached=None if cache is None else matching_texts(cache, known)
+        ),
+        ids=len(names),
         absent=len(names) - len(rows.ids),
         unmatched=0 if cache is None else rows.texts.count(None),
     )
     done.save(receipt)
     if cache is not None:
         matching_texts(cache, known, delete=True)
-    index.forget(names)
+    if where is None:
+        index.forget(names)
+    elif names:
+        index.forget(where=where)
+    else:
+        index._log.forget([])  # finishes what was interrupted
     index.refresh()
-    left = len(set(index.ids()).intersection(names)) + (0 if cache is None else matching_texts(cache, known))
+    left = len(set(index.ids()).intersection(names)) if where is None else len(index.matching(where, strict=False)[1])
+    left += 0 if cache is None else matching_texts(cache, known)
     if left:
         raise StoreError(
-            "Some rows of the list are in the index or the embedding cache again: another program writes them. Stop "
-            "it, and repeat the command.",
+            "Some of the rows are in the index or the embedding cache again: another program writes them. Stop it, and "
+            "repeat the command.",
             code="E-STORE-DATABASE",
             param="ids",
         )
+    read = "none is on the list" if where is None else "no version of any matches the condition"
     done = replace(
         done,
         finished=now(),
         compacted="Every segment that held a version of the rows was rewritten, and deleted.",
         unverified=tuple(unsearched(done, cache)),
         verified=(
-            f"The ids of all {index.count():,} rows of the index were read again: none is on the list.",
+            f"All {index.count():,} rows of the index were read again: {read}.",
             *([] if cache is None else [CACHE_CLEARED]),
         ),
         remains=(*REMAINS, *([CACHE_KEPT] if cache is None else [])),

@@ -71,8 +71,8 @@ class Erasure(Record, frozen=True, kw_only=True, tag_field="schema", tag="vecvei
     """The receipt of `forget`: counts and sentences, no id. The last run measured the counts itself.
 
     Attributes:
-        ids: number of distinct ids in the list.
-        ids_sha256: hash of the sorted list; anyone who guesses the whole list can test the guess.
+        ids: number of distinct ids in the list, or with versions that match the condition.
+        ids_sha256: hash of the sorted list, or of the condition; anyone who guesses it whole can test the guess.
         rows, blobs, cached: deletions in the store, the separate blobs and the embedding cache.
         earlier: the same counts of earlier runs, unverified, from their receipt.
         unmatched: rows without a known text, whose embeddings may remain in the cache.
