@@ -400,7 +400,7 @@ def test_the_rows_of_a_subject_are_forgotten_with_a_receipt(tmp_path: Path) -> N
     assert run(*command).code
     with SealedIndex(place, tmp_path / "search.keys") as index:
         assert dict(zip(index.get().ids, index.get().texts, strict=True)) == {"b": "moved", "c": "c"}
-        assert index.matching({"patient": {"in": [17]}}, strict=False)[1] == set()
+        assert index._matching({"patient": {"in": [17]}}, strict=False)[1] == set()
 
 
 def test_rows_of_an_index_leave_the_embedding_cache(tmp_path: Path) -> None:

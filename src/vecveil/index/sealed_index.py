@@ -527,14 +527,14 @@ class SealedIndex:
 
         there = 0
         for attempt in range(_ATTEMPTS):
-            current, versions, changed = self.matching(where, strict=not attempt)
+            current, versions, changed = self._matching(where, strict=not attempt)
             if attempt and not versions:
                 return there
             there += len(current)
             self._log.forget(sorted(versions - changed), outdated)  # the first also deletes objects that were replaced
         raise StoreError(f"{owner}: other programs keep adding rows that match. Stop them first.", code="E-INDEX-BUSY")
 
-    def matching(self, where: Where, *, strict: bool = True) -> tuple[set[str], set[str], set[str]]:
+    def _matching(self, where: Where, *, strict: bool = True) -> tuple[set[str], set[str], set[str]]:
         """Return the ids of rows that match, of stored versions that match, and of these the ones whose row does not.
 
         Raises:

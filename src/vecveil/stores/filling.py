@@ -368,7 +368,7 @@ def forget(
     else:
         check_where(where, "forget")
         # A run that was interrupted has perhaps deleted the only rows with these fields.
-        current, versions, _ = index.matching(where, strict=not receipt.exists())
+        current, versions, _ = index._matching(where, strict=not receipt.exists())
         names, rows, listed = sorted(versions), index.get(sorted(current), missing="skip"), {repr(where).encode(): ""}
     known = list(dict.fromkeys([*texts, *_texts_of(index, names)]))
     done = replace(
@@ -389,7 +389,7 @@ def forget(
     else:
         index._log.forget([])  # finishes what was interrupted
     index.refresh()
-    left = len(set(index.ids()).intersection(names)) if where is None else len(index.matching(where, strict=False)[1])
+    left = len(set(index.ids()).intersection(names)) if where is None else len(index._matching(where, strict=False)[1])
     left += 0 if cache is None else matching_texts(cache, known)
     if left:
         raise StoreError(
