@@ -80,7 +80,9 @@ class AuditLog:
             self._handler = destination
         elif isinstance(destination, str | os.PathLike):
             path = expanded(destination)
-            self._file = RotatingFileHandler(path, maxBytes=rotate_bytes, backupCount=keep, encoding="utf-8", delay=True)
+            self._file = RotatingFileHandler(
+                path, maxBytes=rotate_bytes, backupCount=keep, encoding="utf-8", delay=True
+            )
             self._handler = self._file
         else:
             raise wrong_type(_OWNER, "destination", "a path or a logging.Handler", destination)
@@ -122,7 +124,7 @@ class AuditLog:
         result: str = "ok",
     ) -> None:
         """Write one line; raise `StoreError` if that fails."""
-        record = {
+        record: dict[str, object] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "principal": principal or self.principal or f"process:{os.getpid()}",
             "index": index,
@@ -199,7 +201,7 @@ CHANGES = ("add", "delete", "compact", "forget", "reseal", "reencode")
 
 
 def _raise(record: logging.LogRecord) -> None:
-    raise  # noqa: PLE0704  # the error that the handler has caught
+    raise  # the error that the handler has caught
 
 
 def _log_record(line: str) -> logging.LogRecord:

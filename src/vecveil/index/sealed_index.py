@@ -498,8 +498,8 @@ class SealedIndex:
     def count(self) -> int:
         """Return the number of rows."""
         with self._operation("count") as entry:
-            entry.rows = _number(self._rows(self._snapshot()))
-        return entry.rows
+            entry.rows = rows = _number(self._rows(self._snapshot()))
+        return rows
 
     def restricted(self, where: Mapping[str, Any]) -> SealedIndex:
         """Return this index as somebody sees it who may read only the rows that match ``where``.
@@ -552,8 +552,8 @@ class SealedIndex:
         owner = f"{_OWNER}.forget"
         _check_choice(ids, where, owner)
         with self._operation("forget", where, changes=True) as entry:
-            entry.rows = self._forget(ids, owner) if where is None else self._forget_matching(where, owner)
-        return entry.rows
+            entry.rows = rows = self._forget(ids, owner) if where is None else self._forget_matching(where, owner)
+        return rows
 
     def _forget(self, ids: Sequence[str] | None, owner: str) -> int:
         names = list(dict.fromkeys(_checked_ids(ids, owner)))
@@ -608,8 +608,8 @@ class SealedIndex:
         """
         with self._operation("reseal", changes=True) as entry:
             self._log.renew_keys()
-            entry.rows = self._snapshot().count()
-        return entry.rows
+            entry.rows = rows = self._snapshot().count()
+        return rows
 
     def reencode(
         self, encoder: str | Encoder | Callable[[list[str]], Any], *, show_progress: bool | None = None
@@ -635,8 +635,8 @@ class SealedIndex:
             )
         with self._operation("reencode", changes=True) as entry:
             self._retried(lambda: self._log.reencode(new, show_progress=show_progress))
-            entry.rows = self._snapshot().count()
-        return entry.rows
+            entry.rows = rows = self._snapshot().count()
+        return rows
 
     @contextlib.contextmanager
     def _operation(self, name: str, where: Where | None = None, *, changes: bool = False) -> Iterator[AuditEntry]:
@@ -653,6 +653,7 @@ class SealedIndex:
         if not isinstance(where, Mapping | pc.Expression):
             return []
         snapshot = self._log.snapshot
+        # Only what is loaded: the answer must not wait for another object.
         known = set[str]().union(*(self._table(part).names for part, _ in (self._rows(snapshot) if snapshot else ())))
         return sorted({name if name in known else "?" for name in named_fields(where)})
 
