@@ -221,7 +221,7 @@ def _is_named(file: BinaryIO, path: Path) -> bool:
 
 def _last_record(file: BinaryIO) -> tuple[bytes | None, bool]:
     file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
-    lines = file.read().split(b"\n")
+    lines = file.read(_TAIL).split(b"\n")
     return next((line for line in reversed(lines) if parsed(line) is not None), None), not lines[-1]
 
 
