@@ -197,7 +197,8 @@ def test_forks_while_threads_write(tmp_path: Path, kind: str) -> None:
     stream.close()
     assert ends == [0] * 5
     check = verify([path])
-    assert not check.broken and not check.unfinished
+    assert not check.broken
+    assert not check.unfinished
     assert len(check.chains) == (1 if kind == "file" else 6)
     assert sum(record["operation"] == "count" for record in lines(path)) == 25
 
@@ -266,7 +267,8 @@ def test_syslog_gets_lines_that_verify(tmp_path: Path) -> None:
     path.write_bytes(b"".join(b"Nov 29 12:00:00 host vecveil: " + line + b"\n" for line in got))
     check = verify([path])
     assert [chain.records for chain in check.chains.values()] == [3]
-    assert not check.broken and not check.unfinished
+    assert not check.broken
+    assert not check.unfinished
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -274,10 +276,14 @@ def test_the_command(tmp_path: Path) -> None:
     filled(path)
     done = run("audit-log", "verify", path, "--json")
     [chain] = done.json["chains"].values()
-    assert done.code == 0 and chain["records"] == 9
+    assert done.code == 0
+    assert chain["records"] == 9
     done = run("audit-log", "verify", path, "--noted", chain["last"])
-    assert done.code == 0 and f"Last digest: {chain['last']}" in done.out
+    assert done.code == 0
+    assert f"Last digest: {chain['last']}" in done.out
     assert run("audit-log", "verify", path, "--noted", "0" * 64).code == 1
     path.write_text("".join(path.read_text().splitlines(keepends=True)[1::2]))
     done = run("audit-log", "verify", path)
-    assert done.code == 1 and "audit.jsonl, line 2" in done.err and "continues" in done.out
+    assert done.code == 1
+    assert "audit.jsonl, line 2" in done.err
+    assert "continues" in done.out
