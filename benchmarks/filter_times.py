@@ -67,7 +67,7 @@ def serve(folder: str, port: int) -> None:
 
     from vecveil.gateway.server import Limits, ServeSettings, Service, create_app
     from vecveil.gateway.server.requests import ApiKeys
-    from vecveil.gateway.server.server import uvicorn_config
+    from vecveil.gateway.server.server import listen, uvicorn_config
     from vecveil.gateway.server.settings import IndexGrant
     from vecveil.gateway.server.upstreams import LocalUpstream
     from vecveil.gateway.server.vector_stores import open_index
@@ -80,7 +80,7 @@ def serve(folder: str, port: int) -> None:
     limits = Limits(searches_per_minute=10**9)
     app = create_app(Service([], sealer=Sealer(KEY), indexes=indexes, limits=limits), keys=keys)
     settings = ServeSettings({}, indexes={"shared": "x"}, seal_key="x", port=port)
-    uvicorn.Server(uvicorn_config(settings, app)).run()
+    uvicorn.Server(uvicorn_config(settings, app)).run(sockets=[listen(settings.host, port)])
 
 
 class Client:

@@ -24,13 +24,12 @@ def audit_log() -> None:
 
 @audit_log.command("verify", epilog=VERIFY_EXAMPLE)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=shared.FilePath(exists=True, dir_okay=False))
-@click.option("--noted", multiple=True, metavar="DIGEST", help="Last digest of an earlier check, which must be there.")
+@click.option("--noted", multiple=True, metavar="DIGEST", help="Last digest of an earlier check.")
 @shared.json_option
 def verify_command(files: tuple[Path, ...], noted: tuple[str, ...], as_json: bool) -> None:
     """Check that no line of the rotated FILEs, oldest first, was edited, moved, or removed before another one.
 
-    Lines removed at the end leave no trace, and somebody who may write the file can write it anew. Note the last digest
-    that this command prints in another place, and pass it with --noted to the next check.
+    Lines removed at the end, and a file written anew, show only against a digest noted elsewhere: pass --noted.
     """
     from vecveil.index.audit_log import verify
 

@@ -98,7 +98,7 @@ SECTIONS = {
 @click.option(
     "--audit-log",
     metavar="FILE|stdout|syslog",
-    help="Log who searched which index, one JSON line an operation; see vecveil audit-log.",
+    help="Log who searched which index, as JSON lines.",
 )
 @shared.count_option("--workers", help="Server processes, each with an encoder [default: 1].")
 @click.option("--no-access-log", is_flag=True, help="Do not log each request.")
