@@ -1,6 +1,6 @@
 """What response times show a client whose API key has a forced filter about the rows of others.
 
-    python benchmarks/filter_times.py [--rows 100000] [--own 2000] [--requests 600]
+    python benchmarks/filter_times.py [--rows 30000] [--own 1000] [--requests 400]
 
 The client asks, by turns, for something that only others have and for something that nobody has: a field, a value, a
 word; and searches an index with the rows of others and one without. Its filters repeat a comparison 200 times. AUC is
@@ -34,7 +34,7 @@ from vecveil.texts.encoders.text_encoder import as_text_encoder
 
 RESULTS = Path(__file__).parent / "results" / "filter_times.json"
 KEY = bytes(range(32))
-DIMENSION, REPEATED, MEANS = 64, 200, 50
+DIMENSION, REPEATED, MEANS = 64, 200, 20
 FORCED, OPEN = "the-key-with-a-filter-0123456789", "the-key-without-one-0123456789"
 
 
@@ -151,9 +151,9 @@ def measure(port: int, key: str, requests: int) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--own", type=int, default=2000)
-    parser.add_argument("--requests", type=int, default=600)
+    parser.add_argument("--rows", type=int, default=30_000)
+    parser.add_argument("--own", type=int, default=1000)
+    parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--port", type=int, default=8127)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     given = parser.parse_args()
