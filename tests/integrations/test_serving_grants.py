@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -15,15 +16,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import vecveil
+from harness.command_line import command
 from harness.errors import raises
+from harness.server_process import ServerProcess
 from harness.serving import FakeEncoder, served
 from vecveil.gateway.server import ServeSettings, Service
+from vecveil.gateway.server import service as server_service
 from vecveil.gateway.server.requests import ApiKeys
 from vecveil.gateway.server.settings import IndexGrant, read_config
 from vecveil.gateway.server.upstreams import LocalUpstream
 from vecveil.gateway.server.vector_stores import open_index
 from vecveil.index import SealedIndex, Sealer
 from vecveil.index.audit_log import AuditLog, verify
+from vecveil.keys import KeyFile
 from vecveil.texts.encoders.text_encoder import as_text_encoder
 
 KEY = bytes(range(32))
@@ -304,3 +310,56 @@ def test_a_name_may_have_two_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [keys(key).filters for key in (ACME, ALL)] == [{"notes": {"tenant": "acme"}}] * 2
     assert [keys(key).may("search", "notes") for key in (ACME, ALL)] == [True, True]
     assert [keys(key).may("rank", "minutes") for key in (ACME, ALL)] == [True, False]
+
+
+def test_the_command_with_two_workers_writes_one_chain(tmp_path: Path) -> None:
+    KeyFile.create(tmp_path / "search.keys", "one")
+    with SealedIndex(tmp_path / "notes", str(tmp_path / "search.keys"), encoder="minilm") as index:
+        index.add(
+            ["She felt sick after dinner.", f"The invoice {CANARY} is overdue."],
+            ids=["a", "b"],
+            metadata=[{"tenant": "acme"}, {"tenant": "b"}],
+        )
+    (tmp_path / "clients.keys").write_text(f"{ACME} name:acme\n")
+    (tmp_path / "clients.keys").chmod(0o600)
+    config = tmp_path / "serve.yaml"
+    config.write_text(
+        "port: 0\nworkers: 2\nseal_key: search.keys\napi_keys: clients.keys\naudit_log: audit.jsonl\n"
+        "indexes: {notes: notes}\ngrants: {acme: {index: notes, where: {tenant: acme}}}\n"
+    )
+    server = ServerProcess(command("serve", "--config", config, "--json"), "stderr")
+    try:
+        for _ in range(10):
+            answer = search(f"http://127.0.0.1:{server.port}", ACME)
+            assert [hit["file_id"] for hit in answer.json()["data"]] == ["a"]
+    finally:
+        server.end(signal.SIGTERM)
+    log = tmp_path / "audit.jsonl"
+    said = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["principal"] for line in said if line["operation"] == "search"] == ["acme"] * 10
+    assert said[0]["operation"] == "start"
+    check = verify([log])
+    assert len(check.chains) == 1
+    assert not check.broken
+    assert CANARY not in log.read_text() + "".join(server.lines)
+
+
+@pytest.mark.parametrize("destination", ["absent/audit.jsonl", "syslog"])
+def test_a_log_that_cannot_be_written_stops_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, destination: str
+) -> None:
+    place = filled(tmp_path / "notes", OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(server_service, "check_index", lambda *given, **named: None)
+    monkeypatch.setattr(server_service, "_index_upstream", lambda *given: (None, None))
+    monkeypatch.setattr(server_service, "open_index", lambda *given: None)
+    monkeypatch.setattr(server_service, "SysLogHandler", _no_syslog)
+    KeyFile.create(tmp_path / "search.keys", "one")
+    given = ServeSettings({}, indexes={"notes": str(place)}, seal_key="search.keys", audit_log=destination)
+    with pytest.raises(vecveil.VecveilError) as caught:
+        server_service.open_service(given)
+    assert caught.value.param == "audit_log"
+
+
+def _no_syslog(address: str) -> Any:
+    raise FileNotFoundError(2, "absent")

@@ -95,11 +95,7 @@ SECTIONS = {
     metavar="env:NAME:FILE|FILE",
     help="Keys of sealed search: open indexes, seal rows, and rank sealed documents.",
 )
-@click.option(
-    "--audit-log",
-    metavar="FILE|stdout|syslog",
-    help="Log who searched which index, as JSON lines.",
-)
+@click.option("--audit-log", metavar="FILE|stdout|syslog", help="Log who searched which index, as JSON lines.")
 @shared.count_option("--workers", help="Server processes, each with an encoder [default: 1].")
 @click.option("--no-access-log", is_flag=True, help="Do not log each request.")
 @click.option(

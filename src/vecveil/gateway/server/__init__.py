@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from vecveil.gateway.server.server import run
     from vecveil.gateway.server.service import Service
 
-__all__ = ["IndexGrant", "Limits", "ServeSettings", "ServedPolicySettings", "Service", "UpstreamSettings", "create_app", "run"]
+__all__ = [
+    "IndexGrant",
+    "Limits",
+    "ServeSettings",
+    "ServedPolicySettings",
+    "Service",
+    "UpstreamSettings",
+    "create_app",
+    "run",
+]
 
 # Loaded on first use: the settings alone need neither Starlette nor uvicorn nor httpx.
 _MODULES = {"create_app": "app", "run": "server", "Service": "service"}
