@@ -182,6 +182,14 @@ def test_what_it_compares_with_are_its_own_rows(views: list[SealedIndex]) -> Non
         assert (words.find("nausea") is not None) == mask.any()
 
 
+def test_a_second_restriction_widens_nothing(views: list[SealedIndex]) -> None:
+    for where in ({"tenant": {"ne": "a"}}, {"$not": {"absent": 1}}, {"year": {"lte": 2001}}, {"tenant": "b"}):
+        view = views[0].restricted(where)
+        assert view.ids() == view.get().ids == views[0].ids(where)
+        assert view.get(["b1", "c1"], missing="skip").ids == []
+        assert set(view.search(np.ones(n), top=100, mode="hybrid", words="letter nausea").ids) == set(view.ids())
+
+
 def test_it_follows_the_index(tmp_path: Path) -> None:
     with SealedIndex(tmp_path / "notes", KEY) as index:
         view = index.restricted({"tenant": "a"})

@@ -831,12 +831,12 @@ class _RestrictedIndex(SealedIndex):
             yield entry
 
     def _rows(self, snapshot: Snapshot) -> Iterable[Selection]:
-        for part, mask in super()._rows(snapshot):
+        for part, mask in self._index._rows(snapshot):  # `_index` may be restricted itself
             yield part, mask & self._mask(part)
 
     def _located(self, snapshot: Snapshot, ids: Sequence[str]) -> list[tuple[LoadedSegment, int] | None]:
         masks = {id(part): mask for part, mask in self._rows(snapshot)}
-        places = super()._located(snapshot, ids)
+        places = self._index._located(snapshot, ids)
         return [place if place is not None and masks[id(place[0])][place[1]] else None for place in places]
 
     def _mask(self, part: LoadedSegment) -> npt.NDArray[np.bool_]:
