@@ -90,7 +90,8 @@ class AuditLog:
         setattr(self._handler, "handleError", _raise)  # noqa: B010
         self._process = 0
         self._chain = self._previous = ""
-        self._own: tuple[int, int, int] | None = None  # inode, position and length of the last line
+        # Of the last line of this process: the first line of its file, its position and length.
+        self._own: tuple[bytes, int, int] | None = None
 
     @contextlib.contextmanager
     def operation(
@@ -178,7 +179,7 @@ class AuditLog:
                     handler.emit(written)
                 finally:
                     handler.close()  # it opens the file for the next line
-                self._own = os.fstat(file.fileno()).st_ino, size + (not complete), len(line.encode())
+                self._own = _first_line(file), size + (not complete), len(line.encode())
                 self._previous = digest_of(line.encode())
                 return
 
@@ -190,7 +191,7 @@ class AuditLog:
                 line, _ = _last_record(rotated)
         chain = secrets.token_hex(8) if line is None else str((parsed(line) or {})["chain"])
         previous = "" if line is None else digest_of(line)
-        if self._own is not None and self._own[0] == os.fstat(file.fileno()).st_ino:
+        if self._own is not None and self._own[0] == _first_line(file):
             file.seek(self._own[1])
             if digest_of(file.read(self._own[2])) != self._previous:
                 previous = self._previous  # somebody removed or edited it: `verify` notices that it is not there
@@ -217,6 +218,12 @@ def _is_named(file: BinaryIO, path: Path) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
         return False
+
+
+def _first_line(file: BinaryIO) -> bytes:
+    """Return what identifies a file: by the digest in it, no other file begins with this line."""
+    file.seek(0)
+    return file.readline(_TAIL)
 
 
 def _last_record(file: BinaryIO) -> tuple[bytes | None, bool]:
