@@ -52,10 +52,14 @@ def add(index: SealedIndex, some: list[Any]) -> None:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SealedIndex]:
-    with SealedIndex(tmp_path_factory.mktemp("alone"), KEY) as index:
+    log = tmp_path_factory.mktemp("log") / "audit.jsonl"
+    with SealedIndex(tmp_path_factory.mktemp("alone"), KEY, audit_log=log) as index:
         add(index, OWN[:12])
         add(index, OWN[12:])
         yield index
+    content = log.read_text()
+    assert not any(text in content for text in ("nausea", "s0", "p2", "pc.field", "nobody", "secret", "place.room"))
+    assert '"year"' in content
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +176,7 @@ def test_it_changes_nothing(views: list[SealedIndex], alone: SealedIndex) -> Non
 
 def test_what_it_compares_with_are_its_own_rows(views: list[SealedIndex]) -> None:
     """Otherwise the time of a search would show fields and words that only others have."""
+    views[0].ids({"year": 2001})
     assert views[0].logged_fields({"$or": [{"secret": "s0"}, {"year": 1}]}) == ["?", "year"]
     view: Any = views[0]
     for part, mask in view._rows(view._snapshot()):

@@ -25,6 +25,7 @@ _OWNER = "AuditLog"
 _TAIL = 2**18  # bytes at the end of a file that contain its last record
 _MOST_FIELDS, _MOST_CHARACTERS = 32, 100  # of the fields of a record
 _LOCK_SECONDS = 10.0  # for which other processes may write
+_CHANGES = ("add", "delete", "compact", "forget", "reseal", "reencode")
 _LOCK = threading.Lock()
 if hasattr(os, "register_at_fork"):
     # No write is under way in a fork: the child would hold the lock of the file, and half a line.
@@ -142,7 +143,7 @@ class AuditLog:
                     self._append(record, self._file)
         except Exception as error:  # of any handler
             reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else type(error).__name__
-            done = "The change was made" if result == "ok" and operation in CHANGES else "The operation is refused"
+            done = "The change was made" if result == "ok" and operation in _CHANGES else "The operation is refused"
             raise StoreError(
                 f"The audit log cannot be written ({reason}). {done}. Make room, or check where it is written.",
                 code="E-AUDIT-LOG",
@@ -196,9 +197,6 @@ class AuditLog:
             if digest_of(file.read(self._own[2])) != self._previous:
                 previous = self._previous  # somebody removed or edited it: `verify` notices that it is not there
         return chain, previous, complete
-
-
-CHANGES = ("add", "delete", "compact", "forget", "reseal", "reencode")
 
 
 def _raise(record: logging.LogRecord) -> None:

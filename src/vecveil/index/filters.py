@@ -170,14 +170,16 @@ class MetadataTable:
 
         How long a comparison takes then depends on these rows alone, but for the length of the mask.
         """
-        columns: dict[Key, Callable[[], Column]] = {}
+        columns: dict[Key, Column] = {}
         for key, column in self._columns.items():
             rows, values = column()
             kept = visible[rows]
             if kept.any():
                 some = values.filter(pa.array(kept)) if key[1] == "text" else None if values is None else values[kept]
-                columns[key] = functools.partial(_same, (rows[kept], some))
-        return MetadataTable(columns, self._lists, self._count)
+                columns[key] = rows[kept], some
+        return MetadataTable(
+            {key: functools.partial(columns.__getitem__, key) for key in columns}, self._lists, self._count
+        )
 
     def fields(self, mask: Mask) -> set[Key]:
         """Return the fields that have a value in a row of ``mask``, with the kinds of the values."""
@@ -266,10 +268,6 @@ class MetadataTable:
             return column(rows)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             return column([list(map(str, values)) for values in rows])
-
-
-def _same(column: Column) -> Column:
-    return column
 
 
 def field_sections(texts: Sequence[str]) -> Iterator[tuple[str, Any]]:

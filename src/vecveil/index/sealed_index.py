@@ -19,7 +19,6 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wrong_type
 from vecveil.index.audit_log import AuditEntry, AuditLog
@@ -650,11 +649,13 @@ class SealedIndex:
 
     def logged_fields(self, where: Where | None) -> list[str]:
         """Return the fields that ``where`` names, and ``?`` for those of no row: a caller may have put a text there."""
-        if not isinstance(where, Mapping | pc.Expression):
+        try:
+            check_where(where, _OWNER)
+        except InvalidInputError:
             return []
-        snapshot = self._log.snapshot
-        # Only what is loaded: the answer must not wait for another object.
-        known = set[str]().union(*(self._table(part).names for part, _ in (self._rows(snapshot) if snapshot else ())))
+        # Of the tables that the operation has read: the log must not wait for the storage.
+        parts = self._log.snapshot.parts.values() if self._log.snapshot else ()
+        known = set[str]().union(*(table.names for part in parts if (table := self._tables.get(part)) is not None))
         return sorted({name if name in known else "?" for name in named_fields(where)})
 
     def _snapshot(self) -> Snapshot:
