@@ -57,6 +57,7 @@ SECTIONS = {
     "Keys and servers": {
         "key": ("releases", "key", "Make and list keys of keyed noise and sealed search."),
         "serve": ("serve", "command", "Answer OpenAI's embeddings API, protected; search a sealed index."),
+        "audit-log": ("audit_log", "audit_log", "Verify the log of who did what with a sealed index."),
         "doctor": ("doctor", "command", "Report what is installed and whether it works."),
     },
 }

@@ -35,7 +35,7 @@ Examples:
 """
 SECTIONS = {
     "Protection": "--protector --config --query-noise --key-file --ledger",
-    "Search": "--index --seal-key",
+    "Search": "--index --seal-key --audit-log",
     "Upstream": "--upstream --upstream-key",
     "Server": "--host --port --api-keys --page",
 }
@@ -95,6 +95,7 @@ SECTIONS = {
     metavar="env:NAME:FILE|FILE",
     help="Keys of sealed search: open indexes, seal rows, and rank sealed documents.",
 )
+@click.option("--audit-log", metavar="FILE|stdout|syslog", help="Log who searched which index, as JSON lines.")
 @shared.count_option("--workers", help="Server processes, each with an encoder [default: 1].")
 @click.option("--no-access-log", is_flag=True, help="Do not log each request.")
 @click.option(
@@ -177,7 +178,7 @@ def _from_options(options: dict[str, Any]) -> ServeSettings:
         upstream,
         indexes=indexes,
         access_log=not options["no_access_log"],
-        **_set(options, "host", "port", "api_keys", "seal_key", "host_names", "workers"),
+        **_set(options, "host", "port", "api_keys", "seal_key", "host_names", "workers", "audit_log"),
     )
 
 

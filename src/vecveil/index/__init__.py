@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from vecveil.index.audit_log import AuditLog
 from vecveil.index.blob import SqliteBlobs
 from vecveil.index.keystore import KeyProvider, KeyStore
 from vecveil.index.sealer import Ranking, Sealer, Unsealed
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncSealedIndex",
+    "AuditLog",
     "KeyProvider",
     "KeyStore",
     "Ranking",

@@ -160,6 +160,27 @@ class MetadataTable:
                 mask &= self._condition(name, operator, operand)
         return mask
 
+    @property
+    def names(self) -> set[str]:
+        """Names of the fields."""
+        return {name for name, _ in self._columns}
+
+    def among(self, visible: Mask) -> MetadataTable:
+        """Return the table of the rows in ``visible``: it has no field, type or value that only other rows have.
+
+        How long a comparison takes then depends on these rows alone, but for the length of the mask.
+        """
+        columns: dict[Key, Column] = {}
+        for key, column in self._columns.items():
+            rows, values = column()
+            kept = visible[rows]
+            if kept.any():
+                some = values.filter(pa.array(kept)) if key[1] == "text" else None if values is None else values[kept]
+                columns[key] = rows[kept], some
+        return MetadataTable(
+            {key: functools.partial(columns.__getitem__, key) for key in columns}, self._lists, self._count
+        )
+
     def fields(self, mask: Mask) -> set[Key]:
         """Return the fields that have a value in a row of ``mask``, with the kinds of the values."""
         return {key for key, column in self._columns.items() if mask[column()[0]].any()}
@@ -329,6 +350,14 @@ def compared_fields(where: Where) -> dict[str, set[str]]:
                 fields[unknown[1]] = set()
                 continue
         return fields
+
+
+def named_fields(where: Where) -> set[str]:
+    """Return every field that ``where`` names, also those that ``exists`` asks for."""
+    if isinstance(where, pc.Expression):
+        return set(compared_fields(where))
+    joined = [part for name, condition in where.items() if name in _JOINS for part in _parts(condition)]
+    return {name for name in where if name not in _JOINS}.union(*map(named_fields, joined))
 
 
 def _evaluated(table: Any, rows: int, where: Any, absent: Any) -> Mask:

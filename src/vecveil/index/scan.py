@@ -92,7 +92,9 @@ class VectorScan:
             # One scale a row does not change a cosine.
             X = _widened(self._stored[_as_slice(rows[start : start + _BLOCK])])
             norms = np.sqrt(np.einsum("ij,ij->i", X, X))
-            scores[start : start + _BLOCK] = np.divide(X @ query, norms, out=np.zeros_like(norms), where=norms > 0)
+            # Not `X @ query`: the last bits of a BLAS product depend on which other rows are in the block.
+            products = np.einsum("ij,j->i", X, query)
+            scores[start : start + _BLOCK] = np.divide(products, norms, out=np.zeros_like(norms), where=norms > 0)
         return scores
 
     def vectors(self, rows: Rows) -> npt.NDArray[np.float32]:

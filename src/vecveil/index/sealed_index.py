@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import json
+import logging
 import os
 import threading
 import uuid
@@ -18,8 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wrong_type
+from vecveil.index.audit_log import AuditEntry, AuditLog
 from vecveil.index.blob import check_range, metadata_json
-from vecveil.index.filters import MetadataTable, Where, check_compared, check_where
+from vecveil.index.filters import MetadataTable, Where, check_compared, check_where, named_fields
 from vecveil.index.index_keys import KeySource
 from vecveil.index.log import RETAIN, SegmentLog, StorageOptions
 from vecveil.index.scan import nearest
@@ -86,6 +90,8 @@ class SealedIndex:
         trusted_state: path of the small file that remembers the newest commit seen, by which a storage that is rolled
             back is noticed. By default it lies beside the key file, in ``KEYFILE.heads``; machines may share one. A
             key without a file needs it.
+        audit_log: an `AuditLog`, or a path or `logging.Handler` for one: a line for each operation, without texts,
+            vectors, ids and values. An operation that cannot be logged raises.
         cache: folder for encrypted copies of remote segments.
         storage_options: options of the fsspec file system.
         exclusive: True if no other process writes. Needed where the storage cannot create an object conditionally.
@@ -123,6 +129,7 @@ class SealedIndex:
         name: str | None = None,
         precision: str = "float16",
         candidates: int = 200,
+        audit_log: AuditLog | str | os.PathLike[str] | logging.Handler | None = None,
         **storage: Unpack[StorageOptions],
     ) -> None:
         if not isinstance(location, str | os.PathLike):
@@ -136,6 +143,7 @@ class SealedIndex:
             )
         self.create = create
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
+        self._audit_log = audit_log if isinstance(audit_log, AuditLog | None) else AuditLog(audit_log)
         source = KeySource(key, name or self.location)
         self._log = SegmentLog(self.location, source, precision=precision, encoder=_encoder(encoder), **storage)
         _opened.add(self)
@@ -233,7 +241,9 @@ class SealedIndex:
             check_range(X, precision, owner)  # another process may have made the index with its own precision
             return _rows(names, X, listed, records, n, precision)
 
-        self._log.append(columns, X.shape[1], encoder=encoder)
+        with self._operation("add", changes=True) as entry:
+            self._log.append(columns, X.shape[1], encoder=encoder)
+            entry.rows = len(names)
         return names
 
     def delete(self, ids: Sequence[str] | None = None, *, where: Where | None = None) -> None:
@@ -246,14 +256,16 @@ class SealedIndex:
             InvalidInputError: no row has a field that ``where`` compares, or ``where`` is empty.
         """
         _check_choice(ids, where, f"{_OWNER}.delete")
-        if where is not None and self.exists():
-            self.refresh()
-        chosen = self.ids(where) if ids is None else _checked_ids(ids, f"{_OWNER}.delete")
-        names = list(dict.fromkeys(chosen))
-        if names and (self._log.exists() or not self.create):
-            self._log.existing()
-            records = ["null"] * len(names)
-            self._log.append(lambda *layout: _rows(names, None, None, records, *layout), None, deleted=True)
+        with self._operation("delete", where, changes=True) as entry:
+            if where is not None and self.exists():
+                self.refresh()
+            chosen = self._ids_of(where) if ids is None else _checked_ids(ids, f"{_OWNER}.delete")
+            names = list(dict.fromkeys(chosen))
+            if names and (self._log.exists() or not self.create):
+                self._log.existing()
+                records = ["null"] * len(names)
+                self._log.append(lambda *layout: _rows(names, None, None, records, *layout), None, deleted=True)
+            entry.rows = len(names)
 
     @overload
     def search(self, query: str | _Vector, **options: Unpack[SearchOptions]) -> Ranking: ...
@@ -296,7 +308,9 @@ class SealedIndex:
             found = self._find(query if several else [query], top, where, mode, words, alpha, candidates, strict=True)
             return [self._read(hits) for hits in found]
 
-        rankings = self._retried(answer)
+        with self._operation("search", where) as entry:
+            rankings = self._retried(answer)
+            entry.rows = sum(len(ranking.ids) for ranking in rankings)
         return rankings if several else rankings[0]
 
     def find(
@@ -311,7 +325,10 @@ class SealedIndex:
         candidates: int | None = None,
     ) -> list[Hit]:
         """Return score, segment and row of what `search` returns; no text is opened. An unknown field is no error."""
-        return self._retried(lambda: self._find([query], top, where, mode, words, alpha, candidates)[0])
+        with self._operation("find", where) as entry:
+            hits = self._retried(lambda: self._find([query], top, where, mode, words, alpha, candidates)[0])
+            entry.rows = len(hits)
+        return hits
 
     def _retried(self, answer: Callable[[], Answer]) -> Answer:
         """Return what ``answer`` does, from a newer state if another process has deleted an object that it reads.
@@ -375,10 +392,12 @@ class SealedIndex:
         Raises:
             StoreError: of a remote index, another process has deleted an object since; search again.
         """
-        try:
-            return self._read(hits)
-        except FileNotFoundError as error:
-            raise _replaced(f"{_OWNER}.read", "Search again.") from error
+        with self._operation("read") as entry:
+            entry.rows = len(hits)
+            try:
+                return self._read(hits)
+            except FileNotFoundError as error:
+                raise _replaced(f"{_OWNER}.read", "Search again.") from error
 
     def _read(self, hits: Sequence[Hit]) -> Ranking:
         rows = self._opened([(part, row) for _, part, row in hits])
@@ -397,7 +416,10 @@ class SealedIndex:
         Raises:
             StoreError: an id has no row.
         """
-        return self._retried(lambda: self._get(ids, where, missing))
+        with self._operation("get", where) as entry:
+            rows = self._retried(lambda: self._get(ids, where, missing))
+            entry.rows = len(rows.ids)
+        return rows
 
     def _get(self, ids: Sequence[str] | None, where: Where | None, missing: str) -> Unsealed:
         owner = f"{_OWNER}.get"
@@ -406,7 +428,7 @@ class SealedIndex:
         if ids is None:
             places = [(part, int(row)) for part, mask in selected for row in np.flatnonzero(mask)]
         else:
-            found = snapshot.locate(_checked_ids(ids, owner))
+            found = self._located(snapshot, _checked_ids(ids, owner))
             absent = [name for name, place in zip(ids, found, strict=True) if place is None]
             if absent and missing == "raise":
                 raise StoreError(
@@ -434,9 +456,11 @@ class SealedIndex:
         """
         owner = f"{_OWNER}.iter"
         size = check_count(batch, owner=owner, param="batch")
-        selected = self._retried(lambda: self._selected(self._snapshot(), where, owner))
-        if not any(mask.any() for _, mask in selected):
-            self._check_fields(where)
+        with self._operation("iter", where) as entry:
+            selected = self._retried(lambda: self._selected(self._snapshot(), where, owner))
+            if not any(mask.any() for _, mask in selected):
+                self._check_fields(where)
+            entry.rows = _number(selected)
         places = ((part, int(row)) for part, mask in selected for row in np.flatnonzero(mask))
 
         def parts() -> Iterator[Unsealed]:
@@ -450,7 +474,12 @@ class SealedIndex:
 
     def ids(self, where: Where | None = None) -> list[str]:
         """Return the ids of all rows, or of those that match ``where``."""
+        with self._operation("ids", where) as entry:
+            names = self._ids_of(where)
+            entry.rows = len(names)
+        return names
 
+    def _ids_of(self, where: Where | None) -> list[str]:
         def answer() -> list[str]:
             selected = self._selected(self._snapshot(), where, f"{_OWNER}.ids")
             names = [name for part, mask in selected for name in _ids(part, mask)]
@@ -466,7 +495,17 @@ class SealedIndex:
 
     def count(self) -> int:
         """Return the number of rows."""
-        return self._snapshot().count()
+        with self._operation("count") as entry:
+            entry.rows = rows = _number(self._rows(self._snapshot()))
+        return rows
+
+    def restricted(self, where: Mapping[str, Any]) -> SealedIndex:
+        """Return this index as somebody sees it who may read only the rows that match ``where``.
+
+        It searches, counts and gets these rows and changes none; another row is as one that does not exist: for
+        errors, ids, and the document frequencies of ``hybrid``. A filter is a mapping. It closes with this index.
+        """
+        return _RestrictedIndex(self, where)
 
     def refresh(self, *, afresh: bool = False) -> None:
         """Load what other processes have written.
@@ -490,7 +529,8 @@ class SealedIndex:
             StoreError: the storage cannot create an object conditionally, and ``exclusive`` is not set.
         """
         retain = check_positive(retain, owner=f"{_OWNER}.compact", param="retain", allow_zero=True)
-        self._log.compact(retain=retain)
+        with self._operation("compact", changes=True):
+            self._log.compact(retain=retain)
 
     def forget(self, ids: Sequence[str] | None = None, *, where: Where | None = None) -> int:
         """Rewrite every segment that contains a version of these rows without them; return how many rows were there.
@@ -509,8 +549,11 @@ class SealedIndex:
         """
         owner = f"{_OWNER}.forget"
         _check_choice(ids, where, owner)
-        if where is not None:
-            return self._forget_matching(where, owner)
+        with self._operation("forget", where, changes=True) as entry:
+            entry.rows = rows = self._forget(ids, owner) if where is None else self._forget_matching(where, owner)
+        return rows
+
+    def _forget(self, ids: Sequence[str] | None, owner: str) -> int:
         names = list(dict.fromkeys(_checked_ids(ids, owner)))
         there = self._retried(lambda: sum(place is not None for place in self._log.refresh().locate(names)))
         if names:
@@ -569,8 +612,10 @@ class SealedIndex:
             InvalidInputError: the key is no key store, so there is no key to delete.
             StoreError: writers keep appending under the older key. It stays.
         """
-        self._log.renew_keys()
-        return self.count()
+        with self._operation("reseal", changes=True) as entry:
+            self._log.renew_keys()
+            entry.rows = rows = self._snapshot().count()
+        return rows
 
     def reencode(
         self, encoder: str | Encoder | Callable[[list[str]], Any], *, show_progress: bool | None = None
@@ -594,8 +639,31 @@ class SealedIndex:
                 "load_encoder(encoder, fingerprint=...).",
                 param="encoder",
             )
-        self._retried(lambda: self._log.reencode(new, show_progress=show_progress))
-        return self.count()
+        with self._operation("reencode", changes=True) as entry:
+            self._retried(lambda: self._log.reencode(new, show_progress=show_progress))
+            entry.rows = rows = self._snapshot().count()
+        return rows
+
+    @contextlib.contextmanager
+    def _operation(self, name: str, where: Where | None = None, *, changes: bool = False) -> Iterator[AuditEntry]:
+        """Log what the block does, if there is a log."""
+        if self._audit_log is None:
+            yield AuditEntry()
+            return
+        with self._audit_log.operation(name, index=Path(self.location).name, changes=changes) as entry:
+            entry.fields = functools.partial(self.logged_fields, where)
+            yield entry
+
+    def logged_fields(self, where: Where | None) -> list[str]:
+        """Return the fields that ``where`` names, and ``?`` for those of no row: a caller may have put a text there."""
+        try:
+            check_where(where, _OWNER)
+        except InvalidInputError:
+            return []
+        # Of the tables that the operation has read: the log must not wait for the storage.
+        parts = self._log.snapshot.parts.values() if self._log.snapshot else ()
+        known = set[str]().union(*(table.names for part in parts if (table := self._tables.get(part)) is not None))
+        return sorted({name if name in known else "?" for name in named_fields(where)})
 
     def _snapshot(self) -> Snapshot:
         """Return the state to answer from."""
@@ -606,13 +674,21 @@ class SealedIndex:
     def _selected(self, snapshot: Snapshot, where: Where | None, owner: str) -> list[Selection]:
         """Return each part with the mask of its rows that match."""
         if where is None:
-            return list(snapshot.live())
+            return list(self._rows(snapshot))
         check_where(where, owner)
-        return [(part, mask & self._table(part).mask(where)) for part, mask in snapshot.live()]
+        return [(part, mask & self._table(part).mask(where)) for part, mask in self._rows(snapshot)]
+
+    def _rows(self, snapshot: Snapshot) -> Iterable[Selection]:
+        """Return each part with the mask of its rows."""
+        return snapshot.live()
+
+    def _located(self, snapshot: Snapshot, ids: Sequence[str]) -> list[tuple[LoadedSegment, int] | None]:
+        """Return part and row of each id, or None for an id without a row."""
+        return snapshot.locate(ids)
 
     def _check_fields(self, where: Where | None, among: Iterable[Selection] | None = None) -> None:
         """Raise if ``where``, which no row matches, compares a field or a type of value that no row has."""
-        selected = [each for each in among or self._snapshot().live() if each[1].any()]
+        selected = [each for each in among or self._rows(self._snapshot()) if each[1].any()]
         if where is not None and selected:
             stored: dict[str, set[str]] = {}
             for part, mask in selected:
@@ -725,6 +801,70 @@ class SealedIndex:
         return np.ascontiguousarray(Q / np.linalg.norm(Q, axis=1, keepdims=True))
 
 
+class _RestrictedIndex(SealedIndex):
+    """The rows of an index that match ``where``; see `SealedIndex.restricted`.
+
+    It has the metadata and words of these rows alone: what a search computes, and for how long, then depends little on
+    other rows.
+    """
+
+    def __init__(self, index: SealedIndex, where: Mapping[str, Any]) -> None:
+        if not isinstance(where, Mapping) or not where:
+            raise InvalidInputError(f"{_OWNER}.restricted: `where` is a mapping that is not empty.", param="where")
+        check_where(where, f"{_OWNER}.restricted")
+        self._index, self._forced = index, where
+        self._tables: WeakKeyDictionary[LoadedSegment, MetadataTable] = WeakKeyDictionary()
+        self._words: WeakKeyDictionary[LoadedSegment, Words] = WeakKeyDictionary()
+        # Numbers of rows, not masks: there may be a thousand tenants.
+        self._visible: WeakKeyDictionary[LoadedSegment, npt.NDArray[np.int32]] = WeakKeyDictionary()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._index, name)  # location, log, threads and locks, also of a fork
+
+    def close(self) -> None:
+        """Drop what is in memory for these rows."""
+        for cache in (self._tables, self._words, self._visible):
+            cache.clear()
+
+    @contextlib.contextmanager
+    def _operation(self, name: str, where: Where | None = None, *, changes: bool = False) -> Iterator[AuditEntry]:
+        if changes:
+            raise InvalidInputError(f"{_OWNER}.{name}: a restricted index is read-only.", code="E-INPUT", param="where")
+        if where is not None and not isinstance(where, Mapping):
+            # The type of a column, on which an expression depends, follows from the values of all rows.
+            raise InvalidInputError(
+                f"{_OWNER}.{name}: `where` of a restricted index is a mapping.", code="E-INPUT-TYPE", param="where"
+            )
+        with super()._operation(name, where) as entry:
+            yield entry
+
+    def _rows(self, snapshot: Snapshot) -> Iterable[Selection]:
+        for part, mask in self._index._rows(snapshot):  # `_index` may be restricted itself
+            yield part, mask & self._mask(part)
+
+    def _located(self, snapshot: Snapshot, ids: Sequence[str]) -> list[tuple[LoadedSegment, int] | None]:
+        masks = {id(part): mask for part, mask in self._rows(snapshot)}
+        places = self._index._located(snapshot, ids)
+        return [place if place is not None and masks[id(place[0])][place[1]] else None for place in places]
+
+    def _mask(self, part: LoadedSegment) -> npt.NDArray[np.bool_]:
+        if part not in self._visible:
+            self._visible[part] = np.flatnonzero(self._index._table(part).mask(self._forced)).astype(np.int32)
+        mask = np.zeros(len(part), np.bool_)
+        mask[self._visible[part]] = True
+        return mask
+
+    def _table(self, part: LoadedSegment) -> MetadataTable:
+        if part not in self._tables:
+            self._tables[part] = self._index._table(part).among(self._mask(part))
+        return self._tables[part]
+
+    def _words_of(self, part: LoadedSegment) -> Words:
+        if part not in self._words:
+            self._words[part] = self._index._words_of(part).among(self._mask(part))
+        return self._words[part]
+
+
 def _after_fork() -> None:
     for index in _opened:
         index._log.after_fork()
@@ -757,6 +897,10 @@ def _check_choice(ids: Any, where: Where | None, owner: str) -> None:
             f"{owner}: `where` is empty, which every row matches. For all rows pass the ids: index.ids().",
             param="where",
         )
+
+
+def _number(selected: Iterable[Selection]) -> int:
+    return sum(int(np.count_nonzero(mask)) for _, mask in selected)
 
 
 def _ids(part: LoadedSegment, mask: npt.NDArray[np.bool_]) -> list[str]:

@@ -54,6 +54,22 @@ class Words:
         span = slice(int(self._ends[at]), int(self._ends[at + 1]))
         return self._read("words.rows", "<i4", span), self._read("words.counts", "<u2", span)
 
+    def among(self, visible: Mask) -> Words:
+        """Return the words of the rows in ``visible``: no word, and no posting, that only other rows have."""
+        whole = slice(None)
+        rows = self._read("words.rows", "<i4", whole)
+        kept = visible[rows]
+        ends = np.concatenate([[0], np.cumsum(kept)])[self._ends]
+        some = np.diff(ends) > 0
+        sections = {
+            "words": self._terms[some],
+            "words.ends": np.concatenate([ends[:1], ends[1:][some]]),
+            "words.rows": rows[kept],
+            "words.counts": self._read("words.counts", "<u2", whole)[kept],
+            "words.lengths": self.lengths,
+        }
+        return Words(lambda name, _, part: sections[name][part])
+
 
 def word_sections(texts: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """Yield the sections that `Words` reads."""

@@ -10,14 +10,23 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from vecveil.gateway.server.settings import Limits, ServedPolicySettings, ServeSettings, UpstreamSettings
+from vecveil.gateway.server.settings import IndexGrant, Limits, ServedPolicySettings, ServeSettings, UpstreamSettings
 
 if TYPE_CHECKING:
     from vecveil.gateway.server.app import create_app
     from vecveil.gateway.server.server import run
     from vecveil.gateway.server.service import Service
 
-__all__ = ["Limits", "ServeSettings", "ServedPolicySettings", "Service", "UpstreamSettings", "create_app", "run"]
+__all__ = [
+    "IndexGrant",
+    "Limits",
+    "ServeSettings",
+    "ServedPolicySettings",
+    "Service",
+    "UpstreamSettings",
+    "create_app",
+    "run",
+]
 
 # Loaded on first use: the settings alone need neither Starlette nor uvicorn nor httpx.
 _MODULES = {"create_app": "app", "run": "server", "Service": "service"}

@@ -26,6 +26,7 @@ from vecveil.gateway.server.requests import (
 )
 from vecveil.gateway.server.service import ServedPolicy, Service
 from vecveil.gateway.server.vector_stores import parse_search
+from vecveil.index.audit_log import AuditEntry
 
 try:
     from starlette.applications import Starlette
@@ -228,21 +229,24 @@ class _Routes:
         stores, client, log = self._service.stores, request.scope["vecveil.client"], request.scope["vecveil.log"]
         log["api_key"] = client.number
         self._searches.take(client)
-        served = stores.of(request.path_params["name"], client)
-        log["index"] = served.name
-        headers = headers_of(request.scope)
-        body = await read_body(request.receive, headers, self._service.limits)
-        parsed = await asyncio.to_thread(parse_search, body)  # filters may be large
-        answer = await unless_gone(request.receive, stores.search(served, parsed, headers))
+
+        async def search(entry: AuditEntry) -> bytes:
+            served = stores.of(request.path_params["name"], client)
+            log["index"] = served.name
+            headers = headers_of(request.scope)
+            body = await read_body(request.receive, headers, self._service.limits)
+            parsed = await asyncio.to_thread(parse_search, body)  # filters may be large
+            return await unless_gone(request.receive, stores.search(served, parsed, headers, entry))
+
+        answer = await stores.logged("search", request.path_params["name"], client, search)
         return Response(answer, media_type="application/json")
 
     async def stores(self, request: Request) -> Response:
         return JSONResponse(await self._service.stores.listed(request.scope["vecveil.client"]))
 
     async def store(self, request: Request) -> Response:
-        stores = self._service.stores
-        served = stores.of(request.path_params["name"], request.scope["vecveil.client"])
-        return JSONResponse(await stores.described(served))
+        client = request.scope["vecveil.client"]
+        return JSONResponse(await self._service.stores.described(request.path_params["name"], client))
 
     async def models(self, request: Request) -> Response:
         listed = [self._describe(served) for served in self._service.policies.values()]
@@ -277,6 +281,8 @@ class _Routes:
         return JSONResponse({"status": "ready"})
 
     async def metrics(self, request: Request) -> Response:
+        if request.scope["vecveil.client"].filters:  # they show the work for other clients, and its time
+            raise ApiError(404, "There is no such path on this server.", code="unknown_path")
         metrics = self._service.metrics
         return Response(metrics.text(), headers={"content-type": metrics.content_type})
 

@@ -11,14 +11,14 @@ import hmac
 import os
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import unquote
 
-from vecveil.errors import KeyFileError
+from vecveil.errors import InvalidInputError, KeyFileError
 from vecveil.gateway.server.errors import RATE_LIMIT, ApiError, ClientGone
-from vecveil.gateway.server.settings import Limits
+from vecveil.gateway.server.settings import IndexGrant, Limits
 from vecveil.index.blob import canonical_ids, decoded
 from vecveil.io import expanded, parse_json
 
@@ -417,6 +417,7 @@ ENVIRONMENT = "env:"
 _MIN_CHARACTERS = 16
 _MAX_FILE_BYTES = 2**20
 _ACTIONS = ("seal", "rank", "scores", "texts", "search")
+_NAME, _KEY_NAME = "name", re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WITHOUT_KEYS = ("seal", "rank", "search")
 
 
@@ -428,10 +429,14 @@ class ApiClient:
         number: number of the key in its file, for the log; 0 on a server without API keys.
         grants: actions (`seal`, `rank`, `scores`, `texts`), each with a collection, and `search` with an index. None:
             the server has no API keys; its clients may seal and rank in every collection, and search every index.
+        name: name of the key, or its number, for the audit log.
+        filters: by index, the filter of the rows that exist for this client.
     """
 
     number: int = 0
     grants: frozenset[tuple[str, str]] | None = None
+    name: str = "anyone"
+    filters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def may(self, action: str, collection: str) -> bool:
         return action in _WITHOUT_KEYS if self.grants is None else (action, collection) in self.grants
@@ -442,34 +447,57 @@ class ApiKeys:
 
     Args:
         source: ``env:NAME``, or a file with mode 600. A line is a key and its grants, such as ``rank:notes``, separated
-            by spaces; percent-encode other characters of a collection's name. # starts a comment line.
+            by spaces; percent-encode other characters of a collection's name. # starts a comment line. ``name:NAME``
+            names the key.
+        named: further grants of the keys of a name.
 
     Raises:
         KeyFileError: no key, a short key, an unknown grant, a duplicate key, or a file that others can read.
+        InvalidInputError: ``named`` names no key, or grants an index that a line of the source grants without a filter.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, named: Mapping[str, Sequence[IndexGrant]] | None = None) -> None:
+        named = named or {}
         lines = (line.split() for line in re.split(r"[\n,]", read_secret(source, "api_keys")))
         clients: dict[bytes, ApiClient] = {}
         for key, *given in (line for line in lines if line and not line[0].startswith("#")):
-            grants = [(action, unquote(name)) for action, _, name in (grant.partition(":") for grant in given)]
+            grants = {(action, unquote(name)) for action, _, name in (grant.partition(":") for grant in given)}
+            names = {name for action, name in grants if action == _NAME}
+            grants = {grant for grant in grants if grant[0] != _NAME}
             # Random keys need no salt and no slow hash; digests give `compare_digest` equal lengths.
             digest = hashlib.sha256(key.encode()).digest()
             if (
                 len(key) < _MIN_CHARACTERS
                 or digest in clients
                 or not all(name and action in _ACTIONS for action, name in grants)
+                or len(names) > 1
+                or not all(map(_KEY_NAME.fullmatch, names))
             ):
                 clients.clear()
                 break
-            clients[digest] = ApiClient(len(clients) + 1, frozenset(grants))
+            number = len(clients) + 1
+            name = names.pop() if names else f"key {number}"
+            further = named.get(name, ())
+            if any(("search", grant.index) in grants for grant in further):
+                raise InvalidInputError(
+                    f"`grants` filters an index for the API key {name!r}, and its line in `api_keys` grants the whole "
+                    "index. Remove one.",
+                    param="grants",
+                )
+            grants |= {("search", grant.index) for grant in further}
+            filters = {grant.index: grant.where for grant in further if grant.where is not None}
+            clients[digest] = ApiClient(number, frozenset(grants), name, filters)
         if not clients:
             raise KeyFileError(
                 f"`api_keys` has no key, or one that is shorter than {_MIN_CHARACTERS} characters, is given "
-                "twice, or has an unknown grant. Grants are "
-                f"{', '.join(f'{action}:NAME' for action in _ACTIONS)}. Make a key with: python -c 'import "
-                "secrets; print(secrets.token_urlsafe(32))'",
+                "twice, or has an unknown grant or name. Grants are "
+                f"{', '.join(f'{action}:NAME' for action in _ACTIONS)}; name:NAME is its name. Make a key with: "
+                "python -c 'import secrets; print(secrets.token_urlsafe(32))'",
                 param="api_keys",
+            )
+        if not named.keys() <= {client.name for client in clients.values()}:
+            raise InvalidInputError(
+                "`grants` names an API key that `api_keys` does not have. Add name:NAME to its line.", param="grants"
             )
         self._clients = clients
 

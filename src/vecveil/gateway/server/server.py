@@ -78,7 +78,7 @@ def run(
             "`routers` keep state in one process and cannot be used with several workers.", param="routers"
         )
     if settings.api_keys is not None:
-        ApiKeys(settings.api_keys)  # fail before the slow loading of encoders
+        ApiKeys(settings.api_keys, settings.grants)  # fail before the slow loading of encoders
     configure_logging(access=settings.access_log)
     with listen(settings.host, settings.port) as listening:
         # A warning, not an error: a gateway in front may check keys.
@@ -231,7 +231,7 @@ def _identity(service: Service) -> str:
 def _application(
     service: Service, settings: ServeSettings, routers: Sequence[Router], open_paths: Iterable[str]
 ) -> Starlette:
-    keys = None if settings.api_keys is None else ApiKeys(settings.api_keys)
+    keys = None if settings.api_keys is None else ApiKeys(settings.api_keys, settings.grants)
     return create_app(service, keys=keys, routers=routers, open_paths=open_paths, hosts=_host_names(settings))
 
 

@@ -6,12 +6,14 @@ import asyncio
 import json
 import logging
 import os
+import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from logging.handlers import SysLogHandler
 
 from vecveil.errors import EncoderError, InvalidInputError, VecveilError
 from vecveil.gateway.server.errors import ApiError, UpstreamError, not_granted
@@ -30,6 +32,7 @@ from vecveil.gateway.server.settings import Limits, ServedPolicySettings, ServeS
 from vecveil.gateway.server.upstreams import Encoded, HttpUpstream, LocalUpstream, Upstream, VerifiedUpstream
 from vecveil.gateway.server.vector_stores import FileThreads, ServedIndex, VectorStores, check_index, open_index
 from vecveil.index import KeyStore, Sealer
+from vecveil.index.audit_log import AuditLog
 from vecveil.index.blob import key_id_of
 from vecveil.index.keystore import token_fields, typed_value
 from vecveil.index.sealer import filter_tokens
@@ -64,6 +67,7 @@ class Service:
         client_ids: accept item ids from clients.
         sealer: seals rows and ranks sealed documents for clients; None refuses both.
         indexes: sealed indexes that clients search, with distinct names.
+        audit_log: logs each operation on an index.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class Service:
         client_ids: bool = False,
         sealer: Sealer | None = None,
         indexes: Sequence[ServedIndex] = (),
+        audit_log: AuditLog | None = None,
     ) -> None:
         self.policies = {served.name: served for served in policies}
         self.limits = limits or Limits()
@@ -83,7 +88,7 @@ class Service:
         self.metrics = Metrics()
         self._files = FileThreads(_FILE_THREADS, _FILE_SECONDS)
         searches = FileThreads(_SEARCH_THREADS, _FILE_SECONDS)
-        self.stores = VectorStores(indexes, self.metrics, searches, created=self.created)
+        self.stores = VectorStores(indexes, self.metrics, searches, created=self.created, audit_log=audit_log)
         self._upstreams = {
             served.name: VerifiedUpstream(served.name, served.policy.protector, served.upstream) for served in policies
         }
@@ -341,7 +346,29 @@ def open_service(settings: ServeSettings) -> Service:
     if settings.indexes and sealer is not None:
         upstream, loaded = _index_upstream(settings, upstreams)
         indexes = [open_index(name, place, sealer, upstream, loaded) for name, place in settings.indexes.items()]
-    return Service(served, limits=settings.limits, client_ids=settings.client_ids, sealer=sealer, indexes=indexes)
+    return Service(
+        served,
+        limits=settings.limits,
+        client_ids=settings.client_ids,
+        sealer=sealer,
+        indexes=indexes,
+        audit_log=None if settings.audit_log is None else _audit_log(settings.audit_log),
+    )
+
+
+def _audit_log(destination: str | logging.Handler) -> AuditLog:
+    if destination == "stdout":
+        destination = logging.StreamHandler(sys.stdout)
+    elif destination == "syslog":
+        try:
+            destination = SysLogHandler("/dev/log")
+        except OSError as error:
+            raise InvalidInputError(
+                "serve: /dev/log, the syslog of this machine, does not answer. Name a file.", param="audit_log"
+            ) from error
+    log = AuditLog(destination)
+    log.write("start", index="", principal="server")  # fails now, not at the first request
+    return log
 
 
 def _index_upstream(settings: ServeSettings, upstreams: Mapping[str, Upstream]) -> tuple[Upstream, TextEncoder]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import UnionType
@@ -23,7 +24,7 @@ _MAX_FILE_BYTES = 2**20
 _FILE = "serve --config"
 _INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # Options whose values are paths, and options whose values may be folders, relative to the file's folder.
-_PATHS = ("protector", "key", "ledger", "api_keys", "seal_key")
+_PATHS = ("protector", "key", "ledger", "api_keys", "seal_key", "audit_log")
 _FOLDERS = ("encoder", "upstream")
 
 
@@ -40,6 +41,14 @@ class ServedPolicySettings:
     key: str | None = None
     ledger: str | None = None
     upstream: str | None = None
+
+
+@dataclass(frozen=True)
+class IndexGrant:
+    """A grant to search an index: with ``where`` (see `SealedIndex.search`) only the rows that match exist."""
+
+    index: str
+    where: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -137,6 +146,9 @@ class ServeSettings:
         host_names: comma-separated values of the header Host to accept besides this machine's. None accepts any;
             on a loopback address without API keys it accepts this machine's alone, against DNS rebinding.
         workers: processes on one port, each with its own encoders, connections and limits.
+        grants: by name of an API key (``name:NAME`` in its line), the indexes that it may search.
+        audit_log: destination of a line for each operation on an index, as for `AuditLog`: a path, ``stdout``,
+            ``syslog``, or, with one worker, a `logging.Handler`.
     """
 
     policies: Mapping[str, ServedPolicySettings]
@@ -151,9 +163,16 @@ class ServeSettings:
     host_names: str | None = None
     workers: int = 1
     indexes: Mapping[str, str] = field(default_factory=dict)
+    grants: Mapping[str, Sequence[IndexGrant]] = field(default_factory=dict)
+    audit_log: str | logging.Handler | None = None
 
     def __post_init__(self) -> None:
         owner = "serve"
+        self._check_grants()
+        if self.audit_log is not None and not self.indexes:
+            raise InvalidInputError("serve: `audit_log` logs operations on indexes. Name one.", param="audit_log")
+        if isinstance(self.audit_log, logging.Handler) and self.workers != 1:
+            raise InvalidInputError("serve: with several `workers`, `audit_log` is no handler.", param="audit_log")
         if not self.policies and not self.indexes:
             raise InvalidInputError(
                 "serve: there is nothing to serve. Name at least one in `policies` or `indexes`.",
@@ -194,6 +213,26 @@ class ServeSettings:
                 param="api_keys",
             )
 
+    def _check_grants(self) -> None:
+        if self.grants and self.api_keys is None:
+            raise InvalidInputError("serve: `grants` names API keys. Pass `api_keys`.", param="grants")
+        for grants in self.grants.values():
+            if len({grant.index for grant in grants}) < len(grants):
+                raise InvalidInputError("serve: `grants` grants an index twice to one key.", param="grants")
+            for grant in grants:
+                if grant.index not in self.indexes:
+                    raise InvalidInputError("serve: `grants` names an index that is not served.", param="grants")
+                if grant.where is not None:
+                    from vecveil.index.filters import check_where  # needs pyarrow
+
+                    if not grant.where:
+                        raise InvalidInputError(
+                            "serve: a `where` in `grants` is empty, which every row matches. Leave it out to grant "
+                            "the whole index.",
+                            param="grants",
+                        )
+                    check_where(grant.where, owner="serve")
+
     @property
     def is_local(self) -> bool:
         """True if only this machine reaches the server."""
@@ -223,22 +262,30 @@ def read_config(path: str | os.PathLike[str]) -> ServeSettings:
             raise wrong_type(_FILE, f"indexes.{name}", "a folder or URL", place)
         place = place.removeprefix("sealed:")
         indexes[str(name)] = place if "://" in place else str(path.parent / expanded(place))
+    grants = {
+        str(name): [
+            _section(IndexGrant, grant, f"grants.{name}", path.parent)
+            for grant in (value if isinstance(value, list) else [value])
+        ]
+        for name, value in _mapping(content.pop("grants", {}), "grants").items()
+    }
     sections: dict[str, Any] = {}
     for name, kind in (("upstream", UpstreamSettings), ("limits", Limits)):
         if (given := content.pop(name, None)) is not None:
             sections[name] = _section(kind, given, name, path.parent)
     plain = _checked(ServeSettings, content, "the file", path.parent)
-    return ServeSettings(policies=policies, indexes=indexes, **sections, **plain)
+    return ServeSettings(policies=policies, indexes=indexes, grants=grants, **sections, **plain)
 
 
 def _section(kind: type[Any], value: Any, where: str, folder: Path) -> Any:
     # "policies: {drug: drug.vecveil}" and "upstream: minilm" are written without a mapping.
-    shorthand = {ServedPolicySettings: "protector", UpstreamSettings: "encoder"}.get(kind)
+    shorthand = {ServedPolicySettings: "protector", UpstreamSettings: "encoder", IndexGrant: "index"}.get(kind)
     if shorthand is not None and isinstance(value, str):
         value = {shorthand: value}
     checked = _checked(kind, _mapping(value, where), where, folder)
-    if kind is ServedPolicySettings and "protector" not in checked:
-        raise InvalidInputError(f"{_FILE}: `{where}.protector` is missing.", param=f"{where}.protector")
+    required = {ServedPolicySettings: "protector", IndexGrant: "index"}.get(kind)
+    if required is not None and required not in checked:
+        raise InvalidInputError(f"{_FILE}: `{where}.{required}` is missing.", param=f"{where}.{required}")
     return kind(**checked)
 
 
@@ -270,13 +317,13 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
-    if isinstance(hint, type):
-        return isinstance(value, hint)
+    if isinstance(kind := get_origin(hint) or hint, type):
+        return isinstance(value, kind)
     return value in get_args(hint)  # a Literal
 
 
 def _relative(value: Any, folder: Path) -> Any:
-    if not isinstance(value, str) or value in ("forward", "none"):
+    if not isinstance(value, str) or value in ("forward", "none", "stdout", "syslog"):
         return value
     return placed_source(value, lambda path: str(folder / path))
 

@@ -6,19 +6,20 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, VecveilError
-from vecveil.gateway.server.errors import SERVER, ApiError
+from vecveil.gateway.server.errors import SERVER, ApiError, ClientGone
 from vecveil.gateway.server.monitoring import Metrics, event
 from vecveil.gateway.server.requests import ApiClient, invalid, is_integer, is_unicode, parse_object
 from vecveil.gateway.server.upstreams import LocalUpstream, Upstream
+from vecveil.index.audit_log import AuditEntry, AuditLog
 from vecveil.types import Embeddings
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _ORDERS = ("gt", "gte", "lt", "lte")
 _COMPARISONS = ("eq", "ne", *_ORDERS, "in", "nin")
 _DEEPEST, _MOST_VALUES = 16, 1000  # of filters: each value costs a pass over all rows
 _LARGEST = 1.7e308
+_RESULTS_OF: dict[type[BaseException], str] = {ClientGone: "client_gone", asyncio.CancelledError: "stopping"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +149,18 @@ class VectorStores:
     ``threads`` search and wait for the storage; ``created`` is the time in seconds that clients see.
     """
 
-    def __init__(self, indexes: Sequence[ServedIndex], metrics: Metrics, threads: FileThreads, *, created: int) -> None:
+    def __init__(
+        self,
+        indexes: Sequence[ServedIndex],
+        metrics: Metrics,
+        threads: FileThreads,
+        *,
+        created: int,
+        audit_log: AuditLog | None = None,
+    ) -> None:
         self._indexes = {served.name: served for served in indexes}
+        self._audit_log = audit_log
+        self._restricted: dict[tuple[str, str], ServedIndex] = {}  # by name and client
         self._metrics, self._threads, self._created = metrics, threads, created
         self._reading: asyncio.Task[ApiError | None] | None = None
 
@@ -166,12 +178,38 @@ class VectorStores:
         if name not in self._indexes or not client.may("search", name):
             text = "There is no such vector store, or the API key has no grant to search it."
             raise ApiError(404, text, code="vector_store_not_found", param="vector_store_id")
-        return self._indexes[name]
+        served = self._indexes[name]
+        if (where := client.filters.get(name)) is None:
+            return served
+        if (name, client.name) not in self._restricted:
+            self._restricted[name, client.name] = replace(served, index=served.index.restricted(where))
+        return self._restricted[name, client.name]
+
+    async def logged(
+        self, operation: str, name: str, client: ApiClient, work: Callable[[AuditEntry], Awaitable[T]]
+    ) -> T:
+        """Return the result of ``work`` once the audit log has its line.
+
+        Raises:
+            ApiError: 503 if the line cannot be written.
+        """
+        entry = AuditEntry()
+        try:
+            return await work(entry)
+        except BaseException as error:
+            entry.result = error.code if isinstance(error, ApiError) else _RESULTS_OF.get(type(error), "internal_error")
+            raise
+        finally:
+            if self._audit_log is not None:
+                known = name if name in self._indexes else ""  # else it is the client's text
+                write = partial(self._audit_log.write, operation, index=known, principal=client.name)
+                # Shielded: a client that goes away must not be able to keep its search out of the log.
+                await asyncio.shield(asyncio.ensure_future(self._threads.run(partial(_written, write, entry))))
 
     async def listed(self, client: ApiClient) -> dict[str, Any]:
         """Return the answer to ``GET /v1/vector_stores``: the indexes that the client may search."""
         names = [name for name in self._indexes if client.may("search", name)]
-        data = [await self.described(self._indexes[name]) for name in names]
+        data = [await self.described(name, client) for name in names]
         ends = {"first_id": names[0], "last_id": names[-1]} if names else {"first_id": None, "last_id": None}
         return {"object": "list", "data": data, **ends, "has_more": False}
 
@@ -191,15 +229,20 @@ class VectorStores:
             return error
         return None
 
-    async def described(self, served: ServedIndex) -> dict[str, Any]:
+    async def described(self, name: str, client: ApiClient) -> dict[str, Any]:
         """Return OpenAI's object for an index; each row counts as a file, and bytes are not counted."""
-        rows = await self._threads.run(partial(self._counted, served))
+
+        async def count(entry: AuditEntry) -> int:
+            entry.rows = rows = await self._threads.run(partial(self._counted, self.of(name, client)))
+            return rows
+
+        rows = await self.logged("count", name, client, count)
         counts = dict.fromkeys(("in_progress", "failed", "cancelled"), 0) | {"completed": rows, "total": rows}
         return {
-            "id": served.name,
+            "id": name,
             "object": "vector_store",
             "created_at": self._created,
-            "name": served.name,
+            "name": name,
             "usage_bytes": 0,
             "file_counts": counts,
             "status": "completed",
@@ -209,8 +252,10 @@ class VectorStores:
             "metadata": {},
         }
 
-    async def search(self, served: ServedIndex, request: SearchRequest, headers: Mapping[str, str]) -> bytes:
-        """Return the JSON answer to a request.
+    async def search(
+        self, served: ServedIndex, request: SearchRequest, headers: Mapping[str, str], entry: AuditEntry
+    ) -> bytes:
+        """Return the JSON answer to a request, and complete its entry in the audit log.
 
         Raises:
             ApiError: 400 for a query whose vector is zero, 502 for the encoder, 503 for the storage.
@@ -218,13 +263,14 @@ class VectorStores:
         embed = partial(served.upstream.embed, model="", dimension=None, headers=headers, query=True)
         with self._metrics.search.labels("encode").time():
             vectors = (await embed(request.queries)).vectors
-        return await self._threads.run(partial(self._answer, served, request, vectors))
+        entry.fields = partial(served.index.logged_fields, request.where)
+        return await self._threads.run(partial(self._answer, served, request, vectors, entry))
 
     def _counted(self, served: ServedIndex) -> int:
         with _reported(served.name):
             return served.index.count()
 
-    def _answer(self, served: ServedIndex, request: SearchRequest, vectors: Embeddings) -> bytes:
+    def _answer(self, served: ServedIndex, request: SearchRequest, vectors: Embeddings, entry: AuditEntry) -> bytes:
         mode: Any = "vectors" if request.alpha is None else "hybrid"
         alpha = request.alpha or 0.0  # unused by mode vectors
         with _reported(served.name):
@@ -235,10 +281,20 @@ class VectorStores:
                 hits = [hit for hit in hits if _score(hit[0]) >= request.threshold][: request.top]
             with self._metrics.search.labels("texts").time():
                 ranking = served.index.read(hits)
+        entry.rows = len(ranking.ids)
         columns = zip(ranking.ids, ranking.scores, ranking.texts, ranking.metadata, strict=True)
         page = {"search_query": request.queries, "data": [_result(*row) for row in columns]}
         whole = {"object": "vector_store.search_results.page", **page, "has_more": False, "next_page": None}
         return json.dumps(whole).encode()
+
+
+def _written(write: Callable[..., None], entry: AuditEntry) -> None:
+    try:
+        write(rows=entry.rows, fields=entry.fields(), result=entry.result)
+    except (VecveilError, OSError) as error:
+        event("audit log not written", level=logging.ERROR, message=str(error))
+        text = "The operation cannot be logged, so it is not answered. Try again."
+        raise ApiError(503, text, kind=SERVER, code="audit_log_unavailable", retry_after=1.0) from None
 
 
 def _merged(rankings: Sequence[Sequence[Hit]], *, by_score: bool) -> list[Hit]:
