@@ -253,6 +253,10 @@ class Pkcs11(KeyService):
         self._of = {attribute: urllib.parse.unquote(value) for attribute, _, value in pairs}
         self._process, self._one_at_a_time = os.getpid(), threading.Lock()
 
+    def _reason(self, error: Exception) -> str:
+        # The library gives a key no method that its attributes forbid.
+        return "the key does not allow it" if isinstance(error, AttributeError) else super()._reason(error)
+
     @contextmanager
     def _key(self) -> Iterator[Any]:
         """Log in and yield the key; a process has one login, and a session is of one thread."""

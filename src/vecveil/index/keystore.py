@@ -28,7 +28,7 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -305,6 +305,30 @@ def _lifetime() -> float:
         raise InvalidInputError(said, param="lifetime") from None
 
 
+Wrapped = tuple[str, str, str]
+"""A data key in a key store: UUID of the collection, key id, and the wrapped key in base64."""
+
+
+@dataclass(frozen=True, repr=False)
+class _Unwrapped:
+    """The keys of a collection, of which the first was unwrapped at ``since``, from the file as ``stamp`` tells it."""
+
+    stamp: tuple[int, ...]
+    since: float
+    secrets: dict[Wrapped, bytes]
+    keys: CollectionKeys | None = None
+
+
+def _collection_keys(entry: dict[str, Any], secrets: Mapping[Wrapped, bytes]) -> CollectionKeys:
+    named = uuid.UUID(entry["uuid"])
+    keys = {
+        key_id: DataKey(bytes.fromhex(key_id), secret, named, entry["keys"][key_id].get("protector"))
+        for (_, key_id, _), secret in secrets.items()
+    }
+    current = keys.pop(entry["current"])
+    return CollectionKeys(named, (current, *keys.values()), tuple(entry.get("filter_fields", ())), entry.get("encoder"))
+
+
 @dataclass(repr=False)
 class KeyStore:
     """The wrapped data keys of all collections, in one file.
@@ -328,7 +352,7 @@ class KeyStore:
     lifetime: float = field(default_factory=_lifetime)
     _used: dict[str, uuid.UUID] = field(default_factory=dict, init=False)  # by the name under which it was read first
     _reserved: dict[tuple[bytes, int, int], int] = field(default_factory=dict, init=False)  # blobs, see `_reserver`
-    _cached: dict[str, tuple[tuple[int, ...], float, CollectionKeys]] = field(default_factory=dict, init=False)
+    _cached: dict[str, _Unwrapped] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.lifetime = check_positive(self.lifetime, owner=_OWNER, param="lifetime", allow_zero=True)
@@ -369,11 +393,17 @@ class KeyStore:
         # Another process may rotate or erase keys at any time; a stat is cheap enough for every search.
         stamp, now = self._stamp(), time.monotonic()
         cached = self._cached.get(_checked(collection))
-        if cached is None or cached[0] != stamp or now - cached[1] >= self.lifetime:
+        if cached is None or cached.stamp != stamp or now - cached.since >= self.lifetime:
             self._cached.pop(collection, None)  # an erased key, or a refused one, does not stay in memory
-            cached = self._cached[collection] = (stamp, now, self._unwrapped(collection, self._load()))
-            self._used.setdefault(collection, cached[2].uuid)
-        return cached[2]
+            if cached is None or self.provider is None or now - cached.since >= self.lifetime:
+                cached = _Unwrapped(stamp, now, {})
+            entry = self._entry(collection, self._load())
+            opened = self._unwrapped_bytes(entry, cached.secrets)  # other writers change the file often
+            cached = _Unwrapped(stamp, cached.since, opened, _collection_keys(entry, opened))
+            self._cached[collection] = cached
+            self._used.setdefault(collection, uuid.UUID(entry["uuid"]))
+        assert cached.keys is not None
+        return cached.keys
 
     def _stamp(self) -> tuple[int, ...]:
         try:
@@ -503,7 +533,9 @@ class KeyStore:
         """
         with self._changing() as record:
             entry = self._entry(collection, record)
-            for key_id, secret in self._unwrapped_bytes(entry).items():  # older keys move to the current master key
+            for (_, key_id, _), secret in self._unwrapped_bytes(
+                entry
+            ).items():  # older keys move to the current master key
                 entry["keys"][key_id]["wrapped"] = self._rewrapped(secret, entry["uuid"], key_id)
                 if protector is not None:
                     entry["keys"][key_id].setdefault("protector", "unknown")  # not the protector of the rows to come
@@ -539,7 +571,7 @@ class KeyStore:
         """
         copied = self._load()["collections"]
         for entry in copied.values():
-            for key_id, secret in self._unwrapped_bytes(entry).items():
+            for (_, key_id, _), secret in self._unwrapped_bytes(entry).items():
                 entry["keys"][key_id]["wrapped"] = dest._rewrapped(secret, entry["uuid"], key_id)
         with dest._changing() as record:
             there = {entry["uuid"]: name for name, entry in record["collections"].items()}
@@ -605,28 +637,21 @@ class KeyStore:
     def _rewrapped(self, secret: bytes, name: str, key_id: str) -> str:
         """Return a data key in use, wrapped anew; raise unless it unwraps, as rows would be lost with it."""
         wrapped = self._wrapped(secret, name, key_id)
-        if not hmac.compare_digest(self._unwrapped_key(wrapped, name, key_id), secret):
+        if not hmac.compare_digest(self._unwrapped_key(name, key_id, wrapped), secret):
             raise KeyFileError("The key provider returned another key than it wrapped.", code="E-SEAL-PROVIDER")
         return wrapped
 
-    def _unwrapped(self, collection: str, record: dict[str, Any]) -> CollectionKeys:
-        entry = self._entry(collection, record)
-        named = uuid.UUID(entry["uuid"])
-        noted = {key_id: row.get("protector") for key_id, row in entry["keys"].items()}
-        keys = {
-            key_id: DataKey(bytes.fromhex(key_id), secret, named, noted[key_id])
-            for key_id, secret in self._unwrapped_bytes(entry).items()
-        }
-        current = keys.pop(entry["current"])
-        filter_fields = tuple(entry.get("filter_fields", ()))
-        return CollectionKeys(named, (current, *keys.values()), filter_fields, entry.get("encoder"))
+    def _unwrapped_bytes(
+        self, entry: dict[str, Any], known: Mapping[Wrapped, bytes] | None = None
+    ) -> dict[Wrapped, bytes]:
+        """Return the data keys of a collection by what they are in the file, taken from ``known`` if they are there."""
+        opened = {}
+        for key_id, row in entry["keys"].items():
+            wrapped = (entry["uuid"], key_id, row["wrapped"])
+            opened[wrapped] = (known or {}).get(wrapped) or self._unwrapped_key(*wrapped)
+        return opened
 
-    def _unwrapped_bytes(self, entry: dict[str, Any]) -> dict[str, bytes]:
-        return {
-            key_id: self._unwrapped_key(row["wrapped"], entry["uuid"], key_id) for key_id, row in entry["keys"].items()
-        }
-
-    def _unwrapped_key(self, wrapped: str, name: str, key_id: str) -> bytes:
+    def _unwrapped_key(self, name: str, key_id: str, wrapped: str) -> bytes:
         try:
             with provider_errors():
                 secret = self._provider().unwrap(base64.b64decode(wrapped), _context(name, key_id))
