@@ -56,8 +56,8 @@ NOT_SHOWN = "set (value not shown)"
 @click.option(
     "--seal-key",
     type=shared.SEAL_KEY,
-    metavar="FILE|ORIGIN:FILE",
-    help="Also check the sealing key file, and the variable or key service: it must wrap, unwrap and refuse.",
+    metavar="FILE|env:NAME:FILE|SERVICE:NAME:FILE",
+    help="Also check the sealing key file; a key service must wrap, unwrap, and refuse another context.",
 )
 @click.option(
     "--encoder",
@@ -72,7 +72,8 @@ def command(ctx: click.Context, key_file: Path | None, seal_key: str | None, nam
     """Report what is installed and test the core of the protection; exit code 0 if it works."""
     seal_file = None if seal_key is None else shared.SealKey.file(seal_key)
     files = {"--key-file": key_file, "--seal-key": seal_file}
-    provided = seal_key is not None and split_source(seal_key)[0] is not None
+    origin = None if seal_key is None else split_source(seal_key)[0]
+    provided = origin is not None and not origin.startswith("env:")
     problem = _provider_problem(str(seal_key)) if provided else None
     report = examine() | {
         "provider": (problem or "works: wraps, unwraps, refuses another context") if provided else None,
@@ -144,7 +145,7 @@ def _test_protection() -> None:
 
 
 def _provider_problem(source: str) -> str | None:
-    """Return why the variable or key service of ``source`` is unfit, or None."""
+    """Return why the key service of ``source`` is unfit, or None."""
     from vecveil.index.keystore import KeyStore, check_provider
     from vecveil.index.sealer import open_keys
 
