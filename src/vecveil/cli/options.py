@@ -482,10 +482,7 @@ named_options = stacked(
 """For commands whose rows have ids of their own."""
 SEAL_KEY = SealKey("a key file, which `vecveil key new` wrote, env:NAME:FILE or SERVICE:NAME:FILE")
 seal_key_option = click.option(
-    "--seal-key",
-    type=SEAL_KEY,
-    required=True,
-    help="Key file of the sealed rows, or ORIGIN:FILE for a master key in a variable (env:NAME:FILE) or key service.",
+    "--seal-key", type=SEAL_KEY, required=True, help="Key file of the sealed rows, env:NAME:FILE or SERVICE:NAME:FILE."
 )
 filter_field_option = click.option(
     "--filter-field",

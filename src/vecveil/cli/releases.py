@@ -132,7 +132,7 @@ def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
 def list_keys(file: str, as_json: bool) -> None:
     """Print the ids of the keys in FILE, never the keys, and its collections of sealed rows.
 
-    FILE may be env:NAME:FILE or SERVICE:NAME:FILE, for keys in a variable or service and collections in a file.
+    FILE may be env:NAME:FILE or SERVICE:NAME:FILE.
     """
     collections = _key_store(file).collections()
     origin, path = split_source(file)
@@ -168,7 +168,7 @@ def erase_keys(file: str, collection: str | None, key_id: str | None, yes: bool,
     """Delete the data keys of a collection: its sealed rows no longer open, not even in backups of the database.
 
     Protected vectors and plain-text fields stay readable. Backups of FILE still open the sealed rows: destroy them
-    too. FILE may be env:NAME:FILE or SERVICE:NAME:FILE, for a master key in a variable or service.
+    too. FILE may be env:NAME:FILE or SERVICE:NAME:FILE.
 
     With --id delete an older key of FILE, once every collection is resealed. Keyed noise made with it cannot be
     repeated.
@@ -210,9 +210,8 @@ Example:
 def rewrap_keys(source: str, dest: str, as_json: bool) -> None:
     """Copy the collections of SOURCE to DEST, whose key then wraps their data keys: from a file to a KMS, or back.
 
-    Both are FILE, env:NAME:FILE or SERVICE:NAME:FILE; a plain DEST is a file of `vecveil key new`. Rows stay as they
-    are, and SOURCE still opens them. Stop writers first, use DEST from then on, and delete SOURCE with its backups. If
-    anybody else may have a copy of SOURCE, `vecveil reseal` each collection under DEST: then it opens the rows no more.
+    Both are FILE, env:NAME:FILE or SERVICE:NAME:FILE; a plain DEST is a file of `vecveil key new`. Stop writers first,
+    and use DEST from then on. SOURCE still opens the rows until `vecveil reseal` renews their data keys.
     """
     copied = _key_store(source).rewrap(_key_store(dest))
     heads = (shared.SEAL_KEY.file(each) for each in (source, dest))
