@@ -11,6 +11,7 @@ import base64
 import contextlib
 import http.server
 import json
+import multiprocessing
 import secrets
 import shutil
 import socket
@@ -19,6 +20,7 @@ import subprocess
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from dataclasses import dataclass
@@ -476,6 +478,22 @@ def test_the_command_line_lists_the_collections_of_a_service(awskms: Service, tm
     source = f"{awskms.origin}:{tmp_path}/data.keys"
     Sealer(source).keys.create("notes")
     assert run("key", "list", source).startswith("awskms:alias/vecveil  (current)\ncollection notes: data keys: 1")
+
+
+def _check(origin: str) -> None:
+    check_provider(open_service(origin))
+
+
+def test_threads_and_forked_processes_share_a_module(pkcs11: Service) -> None:
+    pkcs11.restore()
+    with futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(_check, [pkcs11.origin] * 40))
+    child = multiprocessing.get_context("fork").Process(target=_check, args=(pkcs11.origin,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks in a process with threads
+        child.start()
+    child.join(30)
+    assert child.exitcode == 0
 
 
 def test_a_key_store_leads_to_no_other_key_of_azure() -> None:

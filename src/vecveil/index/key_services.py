@@ -247,11 +247,12 @@ class Pkcs11(KeyService):
         "is refused several times locks the token."
     )
 
+    _locks: ClassVar[dict[tuple[int, str], threading.Lock]] = {}  # by process and path of a module
+
     def __init__(self, name: str) -> None:
         super().__init__(name)
         pairs = [part.partition("=") for part in re.split("[;?&]", name)]
         self._of = {attribute: urllib.parse.unquote(value) for attribute, _, value in pairs}
-        self._process, self._one_at_a_time = os.getpid(), threading.Lock()
 
     def _reason(self, error: Exception) -> str:
         # The library gives a key no method that its attributes forbid.
@@ -259,17 +260,18 @@ class Pkcs11(KeyService):
 
     @contextmanager
     def _key(self) -> Iterator[Any]:
-        """Log in and yield the key; a process has one login, and a session is of one thread."""
+        """Log in and yield the key; a process can log in to a module once at a time."""
         with optional_import(self.title, "python-pkcs11", "pkcs11"):
             import pkcs11
         pin = None
         if "pin-source" in self._of:
             pin = Path(self._of["pin-source"].removeprefix("file:")).read_text("utf-8").strip()
-        with self._one_at_a_time:
-            library = pkcs11.lib(self._of["module-path"])
-            if self._process != os.getpid():  # a forked process has to initialise the module again
+        module = self._of["module-path"]
+        forked = (os.getpid(), module) not in self._locks and any(path == module for _, path in self._locks)
+        with self._locks.setdefault((os.getpid(), module), threading.Lock()):
+            library = pkcs11.lib(module)
+            if forked:  # a process has to initialise a module that its parent had
                 library.reinitialize()
-                self._process = os.getpid()
             with library.get_token(token_label=self._of["token"]).open(user_pin=pin) as session:
                 yield session.get_key(object_class=pkcs11.ObjectClass.SECRET_KEY, label=self._of["object"])
 
