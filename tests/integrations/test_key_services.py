@@ -17,6 +17,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -473,6 +474,55 @@ def test_doctor_checks_the_service(awskms: Service, tmp_path: Path, monkeypatch:
 CONTEXT, wrap = b"the same for all", AwsKms._wrap
 
 
+def test_a_service_is_called_once_a_data_key_and_lifetime(
+    awskms: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: Callable[[float], None]
+) -> None:
+    awskms.restore()
+    calls, real = list[bytes](), AwsKms._unwrap
+    monkeypatch.setattr(AwsKms, "_unwrap", lambda self, *given: calls.append(given[0]) or real(self, *given))
+    store = KeyStore(tmp_path / "data.keys", AwsKms("alias/vecveil"), lifetime=60)
+    index = SealedIndex(tmp_path / "notes", store, name="notes")
+    index.add(["new"], ids=["new"], vectors=VECTORS[:1])
+    calls.clear()
+    for i in range(10):  # each add notes the number of objects in the file
+        index.add([str(i)], ids=[str(i)], vectors=VECTORS[:1])
+        index.search(VECTORS[0])
+    assert not calls
+    later(61)
+    for _ in range(10):
+        index.search(VECTORS[0])
+    assert len(calls) == 1
+
+
+def test_a_service_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("hvac")
+    monkeypatch.setenv("VAULT_ADDR", "http://127.0.0.1:9")
+    with raises("E-SEAL-PROVIDER") as caught:
+        Sealer(f"vault:transit/vecveil:{tmp_path}/data.keys").keys.create("notes")
+    assert "Vault did not wrap a data key with transit/vecveil: ConnectionError. Check VAULT_ADDR" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("origin", "module", "extra"),
+    [
+        ("awskms:alias/a", "boto3", "aws"),
+        ("vault:transit/a", "hvac", "vault"),
+        (f"gcpkms:{GOOGLE_KEY}", "google.cloud.kms", "gcp"),
+        ("azurekv:https://v.vault.azure.net/keys/k", "azure.keyvault.keys.crypto", "azure"),
+        ("pkcs11:token=t;object=o?module-path=/m", "pkcs11", "pkcs11"),
+    ],
+)
+def test_a_missing_client_names_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: str, module: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    if module == "google.cloud.kms":
+        monkeypatch.delattr("google.cloud.kms", raising=False)
+    with raises("E-MISSING-DEPENDENCY") as caught:
+        Sealer(f"{origin}:{tmp_path}/data.keys").keys.create("notes")
+    assert f"vecveil[{extra}]" in str(caught.value)
+
+
 def test_the_command_line_lists_the_collections_of_a_service(awskms: Service, tmp_path: Path) -> None:
     awskms.restore()
     source = f"{awskms.origin}:{tmp_path}/data.keys"
@@ -503,6 +553,15 @@ def test_a_key_store_leads_to_no_other_key_of_azure() -> None:
         AzureKeyVault("https://v.vault.azure.net/keys/k", client=lambda key_id: pytest.fail(key_id)).unwrap(
             wrapped, b""
         )
+
+
+def test_azure_does_not_wrap_with_a_version_that_is_unknown() -> None:
+    """Without the right to get the key, the client does not learn it; later versions would not unwrap."""
+    name = "https://v.vault.azure.net/keys/k"
+    result = SimpleNamespace(key_id=name, encrypted_key=b"x")
+    client = SimpleNamespace(wrap_key=lambda *given: result)
+    with raises("E-SEAL-PROVIDER", "key"):
+        AzureKeyVault(name, client=lambda key_id: client).wrap(bytes(32), b"")
 
 
 ARN = "arn:aws:kms:eu-west-1:1234:key/12-ab"

@@ -208,22 +208,20 @@ class AzureKeyVault(KeyService):
         return lambda key_id: CryptographyClient(key_id, credential)
 
     def _wrap(self, key: bytes, context: bytes) -> bytes:
-        from azure.keyvault.keys.crypto import KeyWrapAlgorithm
-
         own, nonce = secrets.token_bytes(KEY_BYTES), secrets.token_bytes(NONCE_BYTES)
-        result = self._client(self.name).wrap_key(KeyWrapAlgorithm.rsa_oaep_256, own)
-        version = result.key_id.removeprefix(self.name).strip("/").encode()
-        return framed(version) + framed(result.encrypted_key) + nonce + aead(own).encrypt(nonce, key, context)
+        result = self._client(self.name).wrap_key("RSA-OAEP-256", own)
+        version = result.key_id.partition("/keys/")[2].partition("/")[2]
+        if not version:
+            raise PermissionError  # without the right to get the key, its version stays unknown
+        return framed(version.encode()) + framed(result.encrypted_key) + nonce + aead(own).encrypt(nonce, key, context)
 
     def _unwrap(self, wrapped: bytes, context: bytes) -> bytes:
-        from azure.keyvault.keys.crypto import KeyWrapAlgorithm
-
         version, rest = _unframed(wrapped)
         encrypted, body = _unframed(rest)
         if not re.fullmatch(rb"\w+", version):  # the file must not lead to another key
             raise InvalidTag
         client = self._client(f"{self.name}/{version.decode()}")
-        own = client.unwrap_key(KeyWrapAlgorithm.rsa_oaep_256, encrypted).key
+        own = client.unwrap_key("RSA-OAEP-256", encrypted).key
         return aead(own).decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], context)
 
 
