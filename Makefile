@@ -49,7 +49,7 @@ figures: venv
 # In the order that tests/conftest.py gives: long files come first, so that no process is left alone with one.
 # uv compiles nothing: the first import of a module writes its bytecode, whatever the shell says, for all later processes.
 test: venv
-	@$(MAKE) --no-print-directory browser javascript
+	@$(MAKE) --no-print-directory browser javascript softhsm
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # For the working day: units, one real database and one index, without tests marked slow (a second or more) and without
@@ -70,6 +70,16 @@ browser:
 	    apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; } \
 	    || echo "make: no Chromium could be installed; the tests that need it are skipped" >&2; \
 	else echo "make: no Chromium; the tests that need it are skipped" >&2; fi
+
+# Keys of PKCS#11 are tested with SoftHSM.
+.PHONY: softhsm
+softhsm:
+	@if command -v softhsm2-util >/dev/null 2>&1; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends softhsm2 >/dev/null; } \
+	    || echo "make: no SoftHSM could be installed; the tests that need it are skipped" >&2; \
+	else echo "make: no SoftHSM; the tests that need it are skipped" >&2; fi
 
 # OpenAI's JavaScript client searches the server; without node and npm that test is skipped.
 .PHONY: javascript

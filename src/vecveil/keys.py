@@ -30,6 +30,8 @@ SCHEMA = "vecveil.keys/1"
 KEY_BYTES = 32
 _LONGEST_ID = 100
 _LARGEST_FILE = 2**26  # a key store has some 300 bytes for each collection
+# Names of services contain colons, paths of Windows one behind the drive.
+_SERVICE = re.compile(r"((?:awskms|vault|gcpkms|azurekv|pkcs11):.*?)(?::((?:[A-Za-z]:[\\/])?[^:]*))?", re.DOTALL)
 
 
 class NoiseKey:
@@ -250,19 +252,25 @@ def key_file_errors(path: Path) -> Iterator[None]:
 
 
 def split_source(source: str | os.PathLike[str]) -> tuple[str | None, str]:
-    """Return variable and path of a source of keys: ``PATH``, ``env:NAME``, or ``env:NAME:PATH`` for sealed search."""
+    """Return origin and path of a source of keys.
+
+    The source is ``PATH``, ``env:NAME``, or for sealed rows ``env:NAME:PATH`` or a key of a service and a path, such as
+    ``awskms:alias/NAME:PATH``. The origin of a plain path is None.
+    """
     text = os.fspath(source)
-    if not text.startswith("env:"):
-        return None, os.path.expanduser(text)
-    variable, _, path = text.removeprefix("env:").partition(":")
-    return variable, os.path.expanduser(path)
+    if text.startswith("env:"):
+        name, _, path = text.removeprefix("env:").partition(":")
+        return f"env:{name}", os.path.expanduser(path)
+    if match := _SERVICE.fullmatch(text):
+        return match[1], os.path.expanduser(match[2] or "")
+    return None, os.path.expanduser(text)
 
 
 def placed_source(source: str | os.PathLike[str], place: Callable[[str], str] = os.path.abspath) -> str:
     """Return ``source`` with its path, if there is one, replaced by ``place(path)``."""
-    variable, path = split_source(source)
+    origin, path = split_source(source)
     path = place(path) if path else path
-    return path if variable is None else f"env:{variable}{path and ':'}{path}"
+    return path if origin is None else f"{origin}{path and ':'}{path}"
 
 
 def framed(part: bytes) -> bytes:

@@ -96,7 +96,7 @@ def test_the_extras_are_those_of_the_project() -> None:
         name
         for line in section.splitlines()
         if line.startswith("| `")
-        for name in re.findall(r"`([a-z-]+)`", line.split("|")[1])
+        for name in re.findall(r"`([a-z0-9-]+)`", line.split("|")[1])
     }
     assert named == set(project["optional-dependencies"])
 

@@ -288,6 +288,7 @@ with open_store({location!r}) as store:
     store.write(Batch(("a",), np.eye(8, dtype=np.float32)[:1], ({{}},)))
     assert store.search(np.eye(8)[0], k=1)[0].id == "a"
 """
+KEY_SERVICE = "import {client}\nfrom vecveil.index.key_services import open_service\nopen_service('{source}')"
 PROMISES = {
     "concepts": "assert vecveil.Concept.from_terms('drug', ['zinc']).detect(['take zinc'])[0]",
     "files": """
@@ -329,6 +330,11 @@ assert vecveil.attacks.token_inference_ladder(X[:120], L[:120], X[120:], L[120:]
     "milvus": STORE.format(location="milvus:notes.db#notes"),
     "faiss": "import faiss, vecveil.stores.faiss",
     "pgvector": "import pgvector, psycopg, vecveil.stores.pgvector",
+    "aws": KEY_SERVICE.format(source="awskms:alias/a", client="boto3"),
+    "vault": KEY_SERVICE.format(source="vault:transit/a", client="hvac"),
+    "gcp": "from google.cloud import kms\nkms.KeyManagementServiceClient",
+    "azure": KEY_SERVICE.format(source="azurekv:https://a.vault.azure.net/keys/a", client="azure.keyvault.keys.crypto"),
+    "pkcs11": "import pkcs11\npkcs11.GCMParams",
     "ray": "import ray.data\nfrom vecveil.gateway.ray import protect_dataset",
     "spark": "import pyspark.sql\nfrom vecveil.gateway.spark import protect_dataframe",
     "integrations": "import ray, pyspark, faiss\nfrom vecveil.gateway import haystack, langchain, llama_index",

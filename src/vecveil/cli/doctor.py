@@ -21,6 +21,8 @@ from packaging.requirements import Requirement
 from vecveil.cli import options as shared
 from vecveil.cli.experiment import find_checkout
 from vecveil.cli.output import block, data_json
+from vecveil.errors import VecveilError
+from vecveil.keys import split_source
 from vecveil.privacy.mechanisms import Laplace
 from vecveil.privacy.randomness import kernel as noise_kernel
 from vecveil.privacy.randomness import resolve_stream
@@ -36,6 +38,7 @@ SHOWN = (
     "VECVEIL_CACHE",
     "VECVEIL_DEBUG",
     "VECVEIL_KERNEL",
+    "VECVEIL_KEY_LIFETIME",
     "VECVEIL_THREADS",
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -50,7 +53,12 @@ NOT_SHOWN = "set (value not shown)"
 
 @click.command("doctor", epilog="\b\nExample:\n  vecveil doctor\n  vecveil doctor --seal-key search.keys\n")
 @click.option("--key-file", type=shared.KEY_FILE, help="Report whether others can read this key file.")
-@click.option("--seal-key", type=shared.SEAL_KEY, metavar="FILE|env:NAME:FILE", help="Also check the sealing key file.")
+@click.option(
+    "--seal-key",
+    type=shared.SEAL_KEY,
+    metavar="FILE|env:NAME:FILE|SERVICE:NAME:FILE",
+    help="Also check the sealing key file; a key service must wrap, unwrap, and refuse another context.",
+)
 @click.option(
     "--encoder",
     "named",
@@ -64,7 +72,11 @@ def command(ctx: click.Context, key_file: Path | None, seal_key: str | None, nam
     """Report what is installed and test the core of the protection; exit code 0 if it works."""
     seal_file = None if seal_key is None else shared.SealKey.file(seal_key)
     files = {"--key-file": key_file, "--seal-key": seal_file}
+    origin = None if seal_key is None else split_source(seal_key)[0]
+    provided = origin is not None and not origin.startswith("env:")
+    problem = _provider_problem(str(seal_key)) if provided else None
     report = examine() | {
+        "provider": (problem or "works: wraps, unwraps, refuses another context") if provided else None,
         "keys": {option: readers(file) for option, file in files.items() if file is not None},
         "fingerprint": None if named is None else fingerprint(named),
     }
@@ -72,7 +84,7 @@ def command(ctx: click.Context, key_file: Path | None, seal_key: str | None, nam
         data_json(report)
     else:
         block("\n".join(_lines(report)))
-    if not report["ok"]:
+    if not report["ok"] or problem:
         ctx.exit(1)
 
 
@@ -130,6 +142,21 @@ def _test_protection() -> None:
     # Released values lie on a grid, so a single 0.0 is ordinary; a row of zeros is not.
     if released.shape != clean.shape or not np.isfinite(released).all() or not released.any(axis=1).all():
         raise ValueError("protection returned something other than noise")
+
+
+def _provider_problem(source: str) -> str | None:
+    """Return why the key service of ``source`` is unfit, or None."""
+    from vecveil.index.keystore import KeyStore, check_provider
+    from vecveil.index.sealer import open_keys
+
+    try:
+        keys = open_keys(source)
+        assert isinstance(keys, KeyStore)
+        assert keys.provider is not None
+        check_provider(keys.provider)
+    except VecveilError as error:
+        return str(error)
+    return None
 
 
 # Packages ----------------------------------------------------------------------------------------
@@ -336,6 +363,8 @@ def _lines(report: dict[str, Any]) -> list[str]:
             lines.append(_row("", extra["install"]))
     lines += ["Machine", *_machine(report)]
     lines += [_row(f"key of {option}", state) for option, state in report["keys"].items()]
+    if report["provider"] is not None:
+        lines.append(_row("key provider", report["provider"]))
     if report["fingerprint"] is not None:
         lines.append(_row("encoder's fingerprint", report["fingerprint"]))
     if report["variables"]:

@@ -156,7 +156,7 @@ def _typed(text: str) -> Any:
 
 
 class SealKey(Source):
-    """Path of a key store, or ``env:NAME:FILE`` for a master key in a variable and the file of the data keys."""
+    """Path of a key store, or ``ORIGIN:FILE``: the variable or service of the master key, and the data keys' file."""
 
     name = "FILE"
 
@@ -164,7 +164,7 @@ class SealKey(Source):
         """Return it as it was given, for `Sealer`."""
         super().convert(value, param, ctx)
         if not self.file(value).name:
-            self.fail("it has the form FILE or env:NAME:FILE.", param, ctx)
+            self.fail("it has the form FILE, env:NAME:FILE or SERVICE:NAME:FILE.", param, ctx)
         return str(value)
 
     @staticmethod
@@ -480,12 +480,9 @@ named_options = stacked(
     count_option("--cap", help="Of the ledger: refuse to release an item more often."),
 )
 """For commands whose rows have ids of their own."""
-SEAL_KEY = SealKey("a key file, which `vecveil key new` wrote, or env:NAME:FILE")
+SEAL_KEY = SealKey("a key file, which `vecveil key new` wrote, env:NAME:FILE or SERVICE:NAME:FILE")
 seal_key_option = click.option(
-    "--seal-key",
-    type=SEAL_KEY,
-    required=True,
-    help="Key file of the sealed rows, or env:NAME:FILE for a master key in a variable.",
+    "--seal-key", type=SEAL_KEY, required=True, help="Key file of the sealed rows, env:NAME:FILE or SERVICE:NAME:FILE."
 )
 filter_field_option = click.option(
     "--filter-field",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -14,7 +15,7 @@ import click
 from vecveil.cli import options as shared
 from vecveil.cli.output import block, data, data_json, note, number, writing
 from vecveil.index import KeyStore, Sealer
-from vecveil.keys import KeyFile, NoiseKey
+from vecveil.keys import KeyFile, NoiseKey, split_source
 from vecveil.texts.tables.writing import check_new_file
 
 if TYPE_CHECKING:
@@ -131,16 +132,18 @@ def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
 def list_keys(file: str, as_json: bool) -> None:
     """Print the ids of the keys in FILE, never the keys, and its collections of sealed rows.
 
-    FILE may be env:NAME:FILE, for keys in a variable and collections in a file.
+    FILE may be env:NAME:FILE or SERVICE:NAME:FILE.
     """
     collections = _key_store(file).collections()
-    in_file = not file.startswith("env:")
-    keys = KeyFile.from_file(file) if in_file else KeyFile.from_environment(file.split(":")[1])
+    origin, path = split_source(file)
+    in_service = origin is not None and not origin.startswith("env:")
+    keys = None if in_service else KeyFile.of(origin or path)
+    current, ids = (origin, [origin]) if keys is None else (keys.current, sorted(keys.keys))
     if as_json:
-        data_json({"current": keys.current, "ids": sorted(keys.keys), "collections": collections})
+        data_json({"current": current, "ids": ids, "collections": collections})
         return
-    for name in sorted(keys.keys):
-        data(f"{name}{'  (current)' if name == keys.current else ''}")
+    for name in ids:
+        data(f"{name}{'  (current)' if name == current else ''}")
     for name, about in sorted(collections.items()):
         counted = (
             f"data keys: {about['data_keys']}; rows, or files of an index, sealed: at most {about['sealed_at_most']:,}"
@@ -165,7 +168,7 @@ def erase_keys(file: str, collection: str | None, key_id: str | None, yes: bool,
     """Delete the data keys of a collection: its sealed rows no longer open, not even in backups of the database.
 
     Protected vectors and plain-text fields stay readable. Backups of FILE still open the sealed rows: destroy them
-    too. FILE may be env:NAME:FILE, for a master key in a variable.
+    too. FILE may be env:NAME:FILE or SERVICE:NAME:FILE.
 
     With --id delete an older key of FILE, once every collection is resealed. Keyed noise made with it cannot be
     repeated.
@@ -192,6 +195,35 @@ def erase_keys(file: str, collection: str | None, key_id: str | None, yes: bool,
         )
     if as_json:
         data_json({"key_file": str(file), "erased": collection or key_id})
+
+
+REWRAP_EXAMPLE = """\b
+Example:
+  vecveil key rewrap search.keys awskms:alias/vecveil:kms.keys
+"""
+
+
+@key.command("rewrap", epilog=REWRAP_EXAMPLE)
+@click.argument("source", type=shared.SEAL_KEY)
+@click.argument("dest", type=shared.SEAL_KEY)
+@shared.json_option
+def rewrap_keys(source: str, dest: str, as_json: bool) -> None:
+    """Copy the collections of SOURCE to DEST, whose key then wraps their data keys: from a file to a KMS, or back.
+
+    Both are FILE, env:NAME:FILE or SERVICE:NAME:FILE; a plain DEST is a file of `vecveil key new`. Stop writers first,
+    and use DEST from then on. SOURCE still opens the rows until `vecveil reseal` renews their data keys.
+    """
+    copied = _key_store(source).rewrap(_key_store(dest))
+    heads = (shared.SEAL_KEY.file(each) for each in (source, dest))
+    before, after = (file.with_name(f"{file.name}.heads") for file in heads)
+    if before.is_dir() and not after.exists():
+        shutil.copytree(before, after)  # a storage that was rolled back is still noticed
+    note(
+        f"{shared.SEAL_KEY.file(dest).name} has the data keys of {len(copied)} collections. Delete "
+        f"{shared.SEAL_KEY.file(source).name}, which still opens them, or reseal them under the new key."
+    )
+    if as_json:
+        data_json({"key_file": str(shared.SEAL_KEY.file(dest)), "collections": copied})
 
 
 LEDGER_EXAMPLE = """\b

@@ -9,15 +9,22 @@ import contextlib
 import os
 import secrets
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
-from cryptography.exceptions import InvalidTag
 from msgspec import Meta
 
 from vecveil.errors import InvalidInputError, KeyFileError
-from vecveil.index.keystore import NONCE_BYTES, CollectionKeys, DataKey, KeyProvider, KeyStore, SingleKey, framed
+from vecveil.index.keystore import (
+    NONCE_BYTES,
+    CollectionKeys,
+    DataKey,
+    KeyProvider,
+    KeyStore,
+    SingleKey,
+    framed,
+    provider_errors,
+)
 from vecveil.index.sealer import Sealer, open_keys
 
 # Of a data key, as a header says it in clear: an error may quote it.
@@ -96,6 +103,11 @@ class DataKeys:
     def current(self) -> str:
         return self._keys()[0].key_id.hex()
 
+    def check(self) -> None:
+        """Raise `KeyFileError` if a provider no longer unwraps the data keys, which it is asked once a lifetime."""
+        if isinstance(self.store, KeyStore) and self.store.provider is not None:
+            self._keys()
+
     def _keys(self) -> tuple[DataKey, ...]:
         store = self.store
         if isinstance(store, KeyStore):
@@ -121,7 +133,7 @@ class ProviderKeys:
         self.reads = callable(getattr(provider, "unwrap", None))
 
     def wrap(self, key: bytes, name: str, key_id: str) -> bytes:
-        with _provider_errors():
+        with provider_errors():
             return self._provider.wrap(key, self._context(name))
 
     def unwrap(self, wrapped: bytes, key_id: str, name: str) -> bytes:
@@ -131,7 +143,7 @@ class ProviderKeys:
                 code="E-SEAL-OPEN",
                 param="key",
             )
-        with _provider_errors():
+        with provider_errors():
             return self._provider.unwrap(wrapped, self._context(name))
 
     def current(self) -> str:
@@ -139,21 +151,6 @@ class ProviderKeys:
 
     def _context(self, name: str) -> bytes:
         return b"vecveil segment 1" + framed(self.uuid.bytes) + framed(name.encode())
-
-
-@contextlib.contextmanager
-def _provider_errors() -> Iterator[None]:
-    """Raise KeyFileError for a failing key provider; a key that does not unwrap stays InvalidTag."""
-    try:
-        yield
-    except (InvalidTag, KeyFileError):
-        raise
-    except Exception as error:
-        raise KeyFileError(
-            f"The key provider failed: {type(error).__name__}. Try again when it is available.",
-            code="E-SEAL-PROVIDER",
-            param="key",
-        ) from error
 
 
 class KeySource:

@@ -9,7 +9,8 @@ key is the master key, by one member::
                                                      "protector": "<fingerprint>"}}}}}
 
 With a `KeyProvider`, such as a cloud KMS or `MasterKeys` of an environment variable, the file has no ``keys``: the
-provider wraps and unwraps.
+provider wraps and unwraps. Unwrapped data keys stay in memory for a limited time, after which it has to unwrap them
+again: a provider that refuses stops reads and writes.
 
 No data key is derived from the master key or stored with the rows. Deleting a data key therefore makes its
 rows unreadable, those in backups of the database included, once no backup of the key store is left either.
@@ -25,8 +26,9 @@ import re
 import secrets
 import struct
 import threading
+import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +42,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, MissingDependencyError
 from vecveil.io import expanded, locked, parse_json, write_bytes
 from vecveil.keys import SCHEMA, KeyFile, key_file_content, key_file_errors
+from vecveil.validation import check_positive
 
 FILTER_PREFIX = "vecveil_filter_"
 """Start of the field that contains the token of a metadata field."""
@@ -125,8 +128,9 @@ def _derived(secret: bytes, purpose: bytes) -> bytes:
 class KeyProvider(Protocol):
     """Wraps data keys under a master key that vecveil never sees, such as one in a cloud KMS or in Vault.
 
-    ``context`` names the collection and the data key; it is not secret. `unwrap` must raise for a context
-    other than `wrap`'s (associated data, encryption context).
+    ``context`` contains the UUID of the collection or index and the id of the data key, as printable ASCII of a
+    `KeyStore`; it is not secret. `unwrap` must raise for a context other than `wrap`'s (associated data, encryption
+    context).
     """
 
     def wrap(self, key: bytes, context: bytes, /) -> bytes:
@@ -134,6 +138,42 @@ class KeyProvider(Protocol):
 
     def unwrap(self, wrapped: bytes, context: bytes, /) -> bytes:
         """Return the key that `wrap` encrypted."""
+
+
+@contextmanager
+def provider_errors() -> Iterator[None]:
+    """Raise KeyFileError for a failing key provider; a key that does not unwrap stays InvalidTag."""
+    try:
+        yield
+    except (InvalidTag, KeyFileError, MissingDependencyError):
+        raise
+    except Exception as error:
+        raise KeyFileError(
+            f"The key provider failed: {type(error).__name__}. Try again when it is available.",
+            code="E-SEAL-PROVIDER",
+            param="key",
+        ) from error
+
+
+def check_provider(provider: KeyProvider) -> None:
+    """Wrap a random key and unwrap it, also with another context, which the provider must refuse.
+
+    Raises:
+        KeyFileError: the provider fails, returns another key, or ignores the context.
+    """
+    key, collection = secrets.token_bytes(KEY_BYTES), str(uuid.uuid4())
+    with provider_errors():
+        wrapped = provider.wrap(key, _context(collection, "check"))
+        same = provider.unwrap(wrapped, _context(collection, "check")) == key
+    if not same or key in wrapped:
+        problem = "returned another key than it wrapped"
+    else:
+        try:
+            provider.unwrap(wrapped, _context(collection, "another"))
+        except Exception:
+            return
+        problem = "ignores the context, so that the key of one collection opens as that of another"
+    raise KeyFileError(f"The key provider {problem}. Use a different one.", code="E-SEAL-PROVIDER", param="key")
 
 
 def _master_of(wrapped: bytes) -> str:
@@ -156,6 +196,8 @@ class MasterKeys:
         name = _master_of(wrapped)
         end = 4 + len(name.encode())
         nonce, body = wrapped[end : end + NONCE_BYTES], wrapped[end + NONCE_BYTES :]
+        if name not in self._keys.keys:
+            raise InvalidTag
         return self._cipher(name).decrypt(nonce, body, context)
 
     def _cipher(self, key_id: str) -> AESGCMSIV:
@@ -254,6 +296,39 @@ class SingleKey:
         """Do nothing, as above."""
 
 
+def _lifetime() -> float:
+    text = os.environ.get("VECVEIL_KEY_LIFETIME", "300")
+    try:
+        return float(text)
+    except ValueError:
+        said = "VECVEIL_KEY_LIFETIME is not a number of seconds. Set it to one, such as 60."
+        raise InvalidInputError(said, param="lifetime") from None
+
+
+Wrapped = tuple[str, str, str]
+"""A data key in a key store: UUID of the collection, key id, and the wrapped key in base64."""
+
+
+@dataclass(frozen=True, repr=False)
+class _Unwrapped:
+    """The keys of a collection, of which the first was unwrapped at ``since``, from the file as ``stamp`` tells it."""
+
+    stamp: tuple[int, ...]
+    since: float
+    secrets: dict[Wrapped, bytes]
+    keys: CollectionKeys | None = None
+
+
+def _collection_keys(entry: dict[str, Any], secrets: Mapping[Wrapped, bytes]) -> CollectionKeys:
+    named = uuid.UUID(entry["uuid"])
+    keys = {
+        key_id: DataKey(bytes.fromhex(key_id), secret, named, entry["keys"][key_id].get("protector"))
+        for (_, key_id, _), secret in secrets.items()
+    }
+    current = keys.pop(entry["current"])
+    return CollectionKeys(named, (current, *keys.values()), tuple(entry.get("filter_fields", ())), entry.get("encoder"))
+
+
 @dataclass(repr=False)
 class KeyStore:
     """The wrapped data keys of all collections, in one file.
@@ -261,6 +336,9 @@ class KeyStore:
     Args:
         path: key file of `vecveil key new`; with ``provider``, a file that need not exist yet.
         provider: wraps the data keys instead of the key file's master key.
+        lifetime (300): seconds for which a data key stays in memory until it is unwrapped again, by default those of
+            the variable VECVEIL_KEY_LIFETIME. Withdrawn rights stop reads and writes within this time. A longer one
+            bridges longer failures of the provider. 0 asks it at each use.
 
     Several processes may use one file: each change locks its folder, reads the file anew and replaces it atomically.
     A file system without locks is refused. On Windows one process at a time may seal, rotate or erase.
@@ -271,11 +349,13 @@ class KeyStore:
 
     path: str | os.PathLike[str]
     provider: KeyProvider | None = None
+    lifetime: float = field(default_factory=_lifetime)
     _used: dict[str, uuid.UUID] = field(default_factory=dict, init=False)  # by the name under which it was read first
     _reserved: dict[tuple[bytes, int, int], int] = field(default_factory=dict, init=False)  # blobs, see `_reserver`
-    _cached: dict[str, tuple[tuple[int, ...], CollectionKeys]] = field(default_factory=dict, init=False)
+    _cached: dict[str, _Unwrapped] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        self.lifetime = check_positive(self.lifetime, owner=_OWNER, param="lifetime", allow_zero=True)
         self.path = Path(os.path.realpath(expanded(self.path)))
         self._load()
 
@@ -305,19 +385,25 @@ class KeyStore:
         return next((name for name, entry in collections if listed & entry["keys"].keys()), None)
 
     def read(self, collection: str) -> CollectionKeys:
-        """Return the keys of ``collection`` as the file has them now.
+        """Return the keys of ``collection`` as the file has them now, unwrapped at most ``lifetime`` ago.
 
         Raises:
-            KeyFileError: the collection has no key, or the master key does not unwrap it.
+            KeyFileError: the collection has no key, or the master key or provider does not unwrap it.
         """
         # Another process may rotate or erase keys at any time; a stat is cheap enough for every search.
-        stamp = self._stamp()
+        stamp, now = self._stamp(), time.monotonic()
         cached = self._cached.get(_checked(collection))
-        if cached is None or cached[0] != stamp:
-            self._cached.pop(collection, None)  # an erased key does not stay in memory
-            cached = self._cached[collection] = (stamp, self._unwrapped(collection, self._load()))
-            self._used.setdefault(collection, cached[1].uuid)
-        return cached[1]
+        if cached is None or cached.stamp != stamp or now - cached.since >= self.lifetime:
+            self._cached.pop(collection, None)  # an erased key, or a refused one, does not stay in memory
+            if cached is None or self.provider is None or now - cached.since >= self.lifetime:
+                cached = _Unwrapped(stamp, now, {})
+            entry = self._entry(collection, self._load())
+            opened = self._unwrapped_bytes(entry, cached.secrets)  # other writers change the file often
+            cached = _Unwrapped(stamp, cached.since, opened, _collection_keys(entry, opened))
+            self._cached[collection] = cached
+            self._used.setdefault(collection, uuid.UUID(entry["uuid"]))
+        assert cached.keys is not None
+        return cached.keys
 
     def _stamp(self) -> tuple[int, ...]:
         try:
@@ -447,8 +533,10 @@ class KeyStore:
         """
         with self._changing() as record:
             entry = self._entry(collection, record)
-            for key_id, secret in self._unwrapped_bytes(entry).items():  # older keys move to the current master key
-                entry["keys"][key_id]["wrapped"] = self._wrapped(secret, entry["uuid"], key_id)
+            for (_, key_id, _), secret in self._unwrapped_bytes(
+                entry
+            ).items():  # older keys move to the current master key
+                entry["keys"][key_id]["wrapped"] = self._rewrapped(secret, entry["uuid"], key_id)
                 if protector is not None:
                     entry["keys"][key_id].setdefault("protector", "unknown")  # not the protector of the rows to come
             self._new_key(entry, protector)
@@ -471,6 +559,27 @@ class KeyStore:
     def is_retired(self, collection: str, key_id: str) -> bool:
         """Return whether `retire` has deleted this data key."""
         return key_id in self._entry(collection, self._load()).get("retired", ())
+
+    def rewrap(self, dest: KeyStore) -> list[str]:
+        """Copy all collections to ``dest``, whose provider or master key then wraps their data keys; return the names.
+
+        The data keys stay the same: whoever has a copy of this file and its master key still opens the rows, until they
+        are resealed under ``dest``.
+
+        Raises:
+            InvalidInputError: ``dest`` has one of the collections already.
+        """
+        copied = self._load()["collections"]
+        for entry in copied.values():
+            for (_, key_id, _), secret in self._unwrapped_bytes(entry).items():
+                entry["keys"][key_id]["wrapped"] = dest._rewrapped(secret, entry["uuid"], key_id)
+        with dest._changing() as record:
+            there = {entry["uuid"]: name for name, entry in record["collections"].items()}
+            for name, entry in copied.items():
+                if name in record["collections"] or entry["uuid"] in there:
+                    raise _taken(there.get(entry["uuid"], name), "dest")
+            record["collections"].update(copied)
+        return sorted(copied)
 
     def rename(self, collection: str, name: str) -> None:
         """Rename a collection; its blobs are bound to its UUID and stay valid."""
@@ -522,34 +631,39 @@ class KeyStore:
         entry["current"] = key_id
 
     def _wrapped(self, secret: bytes, name: str, key_id: str) -> str:
-        return base64.b64encode(self._provider().wrap(secret, _context(name, key_id))).decode()
+        with provider_errors():
+            return base64.b64encode(self._provider().wrap(secret, _context(name, key_id))).decode()
 
-    def _unwrapped(self, collection: str, record: dict[str, Any]) -> CollectionKeys:
-        entry = self._entry(collection, record)
-        named = uuid.UUID(entry["uuid"])
-        noted = {key_id: row.get("protector") for key_id, row in entry["keys"].items()}
-        keys = {
-            key_id: DataKey(bytes.fromhex(key_id), secret, named, noted[key_id])
-            for key_id, secret in self._unwrapped_bytes(entry).items()
-        }
-        current = keys.pop(entry["current"])
-        filter_fields = tuple(entry.get("filter_fields", ()))
-        return CollectionKeys(named, (current, *keys.values()), filter_fields, entry.get("encoder"))
+    def _rewrapped(self, secret: bytes, name: str, key_id: str) -> str:
+        """Return a data key in use, wrapped anew; raise unless it unwraps, as rows would be lost with it."""
+        wrapped = self._wrapped(secret, name, key_id)
+        if not hmac.compare_digest(self._unwrapped_key(name, key_id, wrapped), secret):
+            raise KeyFileError("The key provider returned another key than it wrapped.", code="E-SEAL-PROVIDER")
+        return wrapped
 
-    def _unwrapped_bytes(self, entry: dict[str, Any]) -> dict[str, bytes]:
-        provider = self._provider()
+    def _unwrapped_bytes(
+        self, entry: dict[str, Any], known: Mapping[Wrapped, bytes] | None = None
+    ) -> dict[Wrapped, bytes]:
+        """Return the data keys of a collection by what they are in the file, taken from ``known`` if they are there."""
         opened = {}
         for key_id, row in entry["keys"].items():
-            try:
-                wrapped = base64.b64decode(row["wrapped"])
-                opened[key_id] = provider.unwrap(wrapped, _context(entry["uuid"], key_id))
-            except (InvalidTag, KeyFileError, ValueError):  # the cause may quote key material
-                raise KeyFileError(
-                    f"The master key does not unwrap the data key {key_id}. Use the key file or "
-                    "provider that made this key store.",
-                    param="path",
-                ) from None
+            wrapped = (entry["uuid"], key_id, row["wrapped"])
+            opened[wrapped] = (known or {}).get(wrapped) or self._unwrapped_key(*wrapped)
         return opened
+
+    def _unwrapped_key(self, name: str, key_id: str, wrapped: str) -> bytes:
+        try:
+            with provider_errors():
+                secret = self._provider().unwrap(base64.b64decode(wrapped), _context(name, key_id))
+            if len(secret) == KEY_BYTES:
+                return secret
+        except InvalidTag:
+            pass
+        raise KeyFileError(
+            f"The master key does not unwrap the data key {key_id}. Use the key file or provider that made this key "
+            "store.",
+            param="path",
+        )
 
     def _provider(self) -> KeyProvider:
         return self.provider or MasterKeys(KeyFile.from_file(self.path))
@@ -628,7 +742,8 @@ def _reserver(key_id: bytes) -> tuple[bytes, int, int]:
 
 
 def _context(collection: str, key_id: str) -> bytes:
-    return b"vecveil data key 1" + framed(collection.encode()) + framed(key_id.encode())
+    # Printable, for the logs and policies of key services; a UUID and a key id have one form.
+    return f"vecveil data key 1 collection={collection} key={key_id}".encode()
 
 
 def _checked(collection: str) -> str:

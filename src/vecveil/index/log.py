@@ -358,6 +358,8 @@ class SegmentLog:
     def current(self) -> Snapshot:
         """Return the state to answer from, at most ``max_staleness`` old, and 10 s more while a newer one is loaded."""
         self.check_open()
+        if isinstance(self.keys, DataKeys):
+            self.keys.check()  # rows in memory are not for those whose rights were withdrawn
         late = time.monotonic() - self._checked - self._staleness
         if late > 0 and self._loading.acquire(blocking=late > _PATIENCE):
             try:

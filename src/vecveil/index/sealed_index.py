@@ -76,8 +76,9 @@ class SealedIndex:
     Args:
         location: folder, or fsspec URL such as ``s3://bucket/notes``; ``sealed:`` before it may stay. The first `add`
             makes the index.
-        key: path of a key file, a `KeyStore`, ``env:NAME:STORE`` or 32 bytes, as for `Sealer`; or a `KeyProvider`,
-            which then wraps each segment's key itself. A provider without ``unwrap`` makes a process that only adds.
+        key: path of a key file, a `KeyStore`, ``env:NAME:STORE``, ``awskms:NAME:STORE`` or another key service, or 32
+            bytes, as for `Sealer`; or a `KeyProvider`, which then wraps each segment's key itself. A provider without
+            ``unwrap`` makes a process that only adds.
         encoder: encoder of texts and queries, or its name; None for an index of given vectors. No embedding is cached.
         create: if False, reading a place without an index raises. By default such a place counts as an empty index;
             `add` makes the index in any case.

@@ -28,6 +28,7 @@ from vecveil.index.blob import (
     head,
     key_id_of,
 )
+from vecveil.index.key_services import open_service
 from vecveil.index.keystore import (
     FILTER_PREFIX,
     NONCE_BYTES,
@@ -100,8 +101,9 @@ class Sealer:
     Args:
         key: path of a key store (a key file of `vecveil key new`), a `KeyStore`, a `KeyProvider` together with
             ``store``, ``env:NAME:STORE`` for a master key in an environment variable (base64 of 32 bytes, or the JSON
-            of a key file), or 32 random bytes (one data key for all collections, no erasure by collection).
-        store: path of the file for the data keys that a `KeyProvider` or the key of ``env:NAME`` wraps.
+            of a key file), ``awskms:NAME:STORE`` or another key service, or 32 random bytes (one data key for all
+            collections, no erasure by collection).
+        store: path of the file for the data keys that a `KeyProvider` or the key of a variable or service wraps.
         precision: of the sealed vector: ``float16`` (2 bytes a value), ``int8`` (1 byte and a scale a row) or
             ``float32``.
         padding: least length of text and metadata in bytes; longer ones are padded by Padmé. 0: no padding, so
@@ -347,14 +349,16 @@ def _bound_ids(ids: Any, generations: Sequence[int] | None, rows: int, owner: st
 
 def open_keys(key: Any, store: Any = None) -> KeyStore | SingleKey:
     """Return the keys that ``key`` and ``store`` name; see `Sealer`."""
-    variable, path = split_source(key) if isinstance(key, str | os.PathLike) else (None, "")
-    if variable is not None:
-        key, store = MasterKeys(KeyFile.from_environment(variable)), store or path or None
+    origin, path = split_source(key) if isinstance(key, str | os.PathLike) else (None, "")
+    if origin is not None:
+        in_variable = origin.startswith("env:")
+        key = MasterKeys(KeyFile.from_environment(origin[4:])) if in_variable else open_service(origin)
+        store = store or path or None
     if isinstance(key, KeyProvider):
         if store is None:
             raise InvalidInputError(
                 "A KeyProvider needs a file for its wrapped data keys: pass store='search.keys', "
-                "or env:NAME:search.keys as the key.",
+                "or name the file at the end of the key, as in env:NAME:search.keys.",
                 param="store",
             )
         return KeyStore(store, key)
