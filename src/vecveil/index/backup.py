@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vecveil.errors import KeyFileError, SealingError, StoreError
-from vecveil.index.chain import INDEX_JSON, MOST_BYTES, Chain, commit_name, opened
+from vecveil.index.chain import INDEX_JSON, MOST_BYTES, Chain, commit_name, header_of, list_name, opened
 from vecveil.index.index_keys import RetiredKeyError
 from vecveil.index.log import RETAIN, SegmentLog, incomplete
 from vecveil.index.sealed_index import SealedIndex
@@ -66,7 +66,8 @@ def verify(index: SealedIndex, *, show_progress: bool | None = None) -> IndexVer
             if head.number == before.number:  # otherwise a rewrite has just deleted what it replaced
                 raise incomplete(index.location, str(error)) if isinstance(error, OSError) else error from None
     listed = {*log.storage.list("segments"), *log.storage.list("commits")}
-    named = {*head.objects, *head.replaced, *map(commit_name, range(1, head.number + 1))}
+    numbers = range(1, head.number + 1)
+    named = {*head.objects, *head.replaced, *map(commit_name, numbers), *map(list_name, numbers)}
     return IndexVerification(
         str(head.mark.uuid),
         head.number,
@@ -164,6 +165,9 @@ def _copied(log: SegmentLog, chain: Chain, dest: Storage, show: bool | None) -> 
         dest.forget_copy(stored.name)
     for name in progress(sorted(names.keys() - there.keys()), "Commits", show=show, unit="commit"):
         content = log.needed(names[name])
+        if header_of(content, names[name])[0].members is not None:
+            with contextlib.suppress(FileExistsError):
+                dest.create(list_name(names[name]), b"")
         dest.create(name, content)
         with contextlib.suppress(RetiredKeyError):
             body = opened(chain.mark, names[name], content, keys)

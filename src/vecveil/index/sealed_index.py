@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary, WeakSet
@@ -23,6 +24,7 @@ from vecveil.index.blob import check_range, metadata_json
 from vecveil.index.filters import MetadataTable, Where, check_compared, check_where
 from vecveil.index.index_keys import KeySource
 from vecveil.index.log import RETAIN, SegmentLog, StorageOptions
+from vecveil.index.members import Member, Role, checked_member, public_keys
 from vecveil.index.scan import nearest
 from vecveil.index.sealer import Ranking, Unsealed
 from vecveil.index.segments import PRECISIONS, encode_vectors
@@ -67,6 +69,25 @@ class SearchOptions(TypedDict, total=False):
     candidates: int | None
 
 
+@dataclass(frozen=True)
+class MembersOfIndex:
+    """Result of `SealedIndex.members`.
+
+    Attributes:
+        founder: public string of the owner who first shared the index, or None.
+        members: ``public``, ``roles`` and ``name`` of each.
+        renewal_pending: whether somebody was removed who still has the data key: `SealedIndex.remove` was interrupted.
+    """
+
+    founder: str | None
+    members: tuple[dict[str, Any], ...]
+    renewal_pending: bool
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return asdict(self)
+
+
 class SealedIndex:
     """Texts and vectors in encrypted segments, searched by exact cosines in the memory of this process.
 
@@ -94,6 +115,9 @@ class SealedIndex:
             which of a remote index are copied; or ``remote``, fetched from the storage by parts, which shows it which
             rows a query ranks. ``auto`` takes memory while half of it is free, then disk, and ``remote`` for a remote
             index of more than 256 MiB of which nothing has been copied.
+        owner: public string (``veil1…``) of the owner who first shared the index. Without it the first use on this
+            machine decides. A member who only writes needs it most: a forged list of members would let the storage's
+            operator open what is written.
 
     Guarantee:
         The storage contains ciphertext (AES-256-GCM). Its operator, and whoever steals it, learns the number of
@@ -566,6 +590,85 @@ class SealedIndex:
         self._log.renew_keys()
         return self.count()
 
+    def members(self) -> MembersOfIndex:
+        """Return who may read and write; of an index that was never shared nobody is listed.
+
+        Raises:
+            StoreError: there is no index.
+        """
+        self._log.existing()
+        members = self._log.advance().members
+        if members is None:
+            return MembersOfIndex(None, (), renewal_pending=False)
+        listing = members.listing
+        people = tuple({"public": m.public, "roles": m.roles, "name": m.name} for m in listing.members)
+        return MembersOfIndex(members.founder, people, renewal_pending=listing.renew)
+
+    def share(self, public: str, roles: Role | Sequence[Role], *, name: str | None = None) -> None:
+        """Make somebody a member of the index, or change the roles of a member.
+
+        The first call makes this key file's identity an owner, and every later commit is signed. Taking ``reader`` from
+        a member renews the keys as `remove` does.
+
+        Args:
+            public: public string of the member's key file, which `vecveil key new` prints.
+            roles: ``owner``, or one or both of ``reader`` and ``writer``. A writer who does not read adds rows and
+                deletes them by id, and holds nothing that opens the index.
+            name: for `members`; the storage's operator sees it.
+
+        Raises:
+            InvalidInputError: not a public string, or the change would leave no owner.
+            KeyFileError: this key file is no owner's.
+        """
+        new = checked_member(public, roles, name)
+
+        def changed(members: Sequence[Member]) -> list[Member]:
+            earlier = next((member for member in members if member.public == public), None)
+            if earlier is None:
+                return [*members, new]
+            entry = Member(public, new.roles, name or earlier.name)
+            return _with_owner([entry if member is earlier else member for member in members])
+
+        self._log.change_members(changed)
+
+    def remove(self, public: str) -> None:
+        """Take a member from the list; of one who reads, renew the keys as `reseal` does.
+
+        Commits that the member signs from then on are refused. After an interruption call it again, by this or another
+        owner; until then `members` reports that the renewal is pending. What the member copied stays readable to them,
+        and so does an old copy of the storage.
+
+        Raises:
+            InvalidInputError: nobody of this public string is a member, or it is the last owner.
+            KeyFileError: this key file is no owner's.
+        """
+        public_keys(public)
+
+        def changed(members: Sequence[Member]) -> list[Member]:
+            chain = self._log.chain
+            pending = chain is not None and chain.members is not None and chain.members.listing.renew
+            if not pending and all(member.public != public for member in members):
+                raise InvalidInputError(
+                    f"{_OWNER}.remove: nobody of this public string is a member.", code="E-INDEX-PUBLIC", param="public"
+                )
+            return _with_owner([member for member in members if member.public != public])
+
+        self._log.change_members(changed)
+
+    def repair(self) -> list[str]:
+        """Delete the commits from the first one on that is refused; return their names.
+
+        Somebody who can write to the storage, such as a former writer, can put a commit there that no member made, and
+        thereby stop everybody. No owner acknowledged it or what follows. Run it on a machine that uses the index: it
+        refuses to delete a commit that this machine has seen to be good.
+
+        Raises:
+            InvalidInputError: the index was never shared.
+            KeyFileError: this key file is no owner's.
+            StoreError: a commit that this machine has seen is damaged. Restore it from a backup.
+        """
+        return self._log.repair()
+
     def reencode(
         self, encoder: str | Encoder | Callable[[list[str]], Any], *, show_progress: bool | None = None
     ) -> int:
@@ -717,6 +820,16 @@ class SealedIndex:
             raise InvalidInputError(f"{owner}: `query` is a vector of zeros.", param="query")
         Q = (X / largest).astype(np.float32)  # squares of very large or small values are no float32
         return np.ascontiguousarray(Q / np.linalg.norm(Q, axis=1, keepdims=True))
+
+
+def _with_owner(members: list[Member]) -> list[Member]:
+    if not any("owner" in member.roles for member in members):
+        raise InvalidInputError(
+            f"{_OWNER}: the index would have no owner. Make another member an owner first.",
+            code="E-INDEX-ROLE",
+            param="public",
+        )
+    return members
 
 
 def _after_fork() -> None:
