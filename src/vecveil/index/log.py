@@ -198,7 +198,8 @@ class SegmentLog:
 
     def check_reads(self) -> None:
         """Raise `KeyFileError` in a process that cannot unwrap keys."""
-        self.state()
+        if not self.existing().reads:
+            self.advance()  # a list of members may say otherwise by now
         if not self.existing().reads:
             raise KeyFileError(
                 f"{_OWNER}: this key wraps keys and does not unwrap them: a member who only writes, or a key provider "
@@ -261,6 +262,8 @@ class SegmentLog:
             if chain is not self.chain:
                 self.memory.note(chain)
             self.chain, self.keys = chain, keys
+            if not keys.reads:
+                self.snapshot = None
             return chain
 
     def _start(self, known: Head | None) -> tuple[Chain, dict[int, bytes | None]]:
@@ -468,7 +471,6 @@ class SegmentLog:
     def refresh(self, *, afresh: bool = False) -> Snapshot:
         """See `SealedIndex.refresh`."""
         with self._loading:
-            self.check_reads()
             if afresh:
                 self.snapshot = None
                 for name in self.storage.copies():
@@ -477,6 +479,7 @@ class SegmentLog:
             before = self.snapshot or Snapshot({}, {}, {})
             while True:
                 chain = self.advance()
+                self.check_reads()
                 self._check_encoder(chain)
                 added = {name: stored for name, stored in chain.objects.items() if name not in before.parts}
                 keep = [name for name in before.parts if name in chain.objects]
