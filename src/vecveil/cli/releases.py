@@ -97,6 +97,9 @@ Example:
 def key() -> None:
     """Make and list the secret keys of keyed noise and sealed search; erase the keys of a collection.
 
+    Each key file also has an identity, by which sealed indexes are shared: `vecveil index share` takes its public
+    string.
+
     Anyone with a key can remove the noise from every release made with it, and open every row sealed under it. All
     commands take --json.
     """
@@ -107,9 +110,10 @@ def key() -> None:
 @click.option("--id", "key_id", help="Name of the key [default: the time].")
 @shared.json_option
 def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
-    """Add a new key to FILE, which is created if missing, and make it the current one.
+    """Add a new key to FILE, which is created if missing, and make it the current one; print its public string.
 
-    Older keys stay in the file, for releases that must be repeatable with them.
+    Older keys stay in the file, for releases that must be repeatable with them, and so does its identity as a member of
+    sealed indexes. The public string is not secret: an owner passes it to `vecveil index share`.
     """
     named = key_id or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
     before = KeyFile.from_file(file).current if file.exists() else None
@@ -121,15 +125,18 @@ def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
             f"Added a key to {file}: {keys.current!r} is current in place of {before!r}, which stays in the file. New "
             "data keys are wrapped by it, and keyed noise differs; `vecveil reseal` moves a store to it."
         )
+    public = _public(keys)
     if as_json:
-        data_json({"key_file": str(file), "current": keys.current, "ids": sorted(keys.keys)})
+        data_json({"key_file": str(file), "current": keys.current, "ids": sorted(keys.keys), "public": public})
+    else:
+        data(str(public))
 
 
 @key.command("list", epilog="\b\nExample:\n  vecveil key list noise.key\n")
 @click.argument("file", type=shared.SEAL_KEY)
 @shared.json_option
 def list_keys(file: str, as_json: bool) -> None:
-    """Print the ids of the keys in FILE, never the keys, and its collections of sealed rows.
+    """Print the ids of the keys in FILE, never the keys, its collections of sealed rows, and its public string.
 
     FILE may be env:NAME:FILE, for keys in a variable and collections in a file.
     """
@@ -137,7 +144,8 @@ def list_keys(file: str, as_json: bool) -> None:
     in_file = not file.startswith("env:")
     keys = KeyFile.from_file(file) if in_file else KeyFile.from_environment(file.split(":")[1])
     if as_json:
-        data_json({"current": keys.current, "ids": sorted(keys.keys), "collections": collections})
+        record = {"current": keys.current, "ids": sorted(keys.keys), "collections": collections}
+        data_json({**record, "public": _public(keys)})
         return
     for name in sorted(keys.keys):
         data(f"{name}{'  (current)' if name == keys.current else ''}")
@@ -147,6 +155,15 @@ def list_keys(file: str, as_json: bool) -> None:
         )
         protector = f"; protector: {about['protector'][:12]}" if about["protector"] else ""
         data(f"collection {name}: {counted}{protector}")
+    if public := _public(keys):
+        data(f"public string: {public}")
+
+
+def _public(keys: KeyFile) -> str | None:
+    """Return the public string of the keys' identity, for `vecveil index share`."""
+    from vecveil.index.members import Identity
+
+    return Identity(keys.identity).public if keys.identity else None
 
 
 def _key_store(file: str) -> KeyStore:

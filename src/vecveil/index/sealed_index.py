@@ -203,6 +203,12 @@ class SealedIndex:
         """Encoder of texts and queries."""
         return self._log.encoder
 
+    @property
+    def reads(self) -> bool:
+        """Whether this key opens rows; a writer's, or that of a provider without ``unwrap``, adds and deletes them."""
+        self._log.state()
+        return self._log.existing().reads
+
     def close(self) -> None:
         """Close the files and drop what is in memory."""
         self._log.close()
