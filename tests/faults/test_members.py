@@ -157,7 +157,7 @@ def opens(folder: Path, found: list[bytes]) -> int:
                     count += bool(envelope) and bool(
                         unsealed(envelope or b"", key, envelope_context(mark.uuid, key_id))
                     )
-            for name, key_id, value in wrapped:
+            for name, _, value in wrapped:
                 member = MemberKeys(Identity(secret), mark.uuid, None)
                 with contextlib.suppress(InvalidTag, ValueError):
                     count += bool(unsealed(value, key, member._context(name)))
