@@ -268,6 +268,7 @@ def forged(shared: Shared, by: str, chain: Chain, **changes: Any) -> bytes:
 
 def test_a_late_commit_of_a_removed_writer_is_named_and_repaired(shared: Shared) -> None:
     with shared.open("owner") as index:
+        index.share(shared.public["second"], "owner")
         index.remove(shared.public["writer"])
     after = shared.state()
     content = forged(shared, "writer", after)
@@ -284,7 +285,7 @@ def test_a_late_commit_of_a_removed_writer_is_named_and_repaired(shared: Shared)
         verify(shared.open("owner"))
     with raises("E-INDEX-ROLE"):
         shared.afresh("both").repair()
-    assert shared.open("owner").repair() == [commit_name(number), commit_name(number + 1)]
+    assert shared.afresh("second").repair() == [commit_name(number), commit_name(number + 1)]
     with shared.open("owner") as index:
         assert index.ids() == ["first"]
         assert index.repair() == []

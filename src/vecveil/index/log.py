@@ -183,9 +183,11 @@ class SegmentLog:
             if isinstance(self.keys, MemberKeys) and self.keys.base is None:
                 try:
                     self.advance()  # only a list of members shows that this key file may open the index
-                except BaseException:
+                except KeyFileError:
                     self.keys = None
                     raise
+                except StoreError:
+                    pass  # each use raises it again, and `repair` may delete what is wrong
         return True
 
     def existing(self) -> IndexKeys:
