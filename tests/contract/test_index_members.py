@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,9 @@ from harness.errors import raises
 from vecveil.index import SealedIndex, Sealer
 from vecveil.index import chain as rules
 from vecveil.index.backup import copy, verify
-from vecveil.index.chain import Chain, commit_name, header_of, list_name
+from vecveil.index.chain import Chain, commit_name, header_of, list_name, next_members
 from vecveil.index.index_keys import MemberKeys
-from vecveil.index.members import Identity
+from vecveil.index.members import Identity, Member
 from vecveil.keys import KeyFile
 
 N = 8
@@ -382,6 +384,33 @@ def test_an_owner_that_is_named_is_compared_before_anything_is_written(shared: S
         add(index, "b")
     head = next((shared.folder / "writer.key.heads").iterdir())
     assert msgspec.json.decode(head.read_bytes())["founder"] == shared.public["stranger"]
+
+
+def test_a_stranger_does_not_share_an_index_with_its_owner(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage begins a list of its own, and makes a checkpoint after it, so that nobody has to open the list."""
+
+    class NoBase:
+        def wrap(self, key: bytes, name: str, key_id: str) -> bytes:
+            return bytes(60)
+
+    place = shared.folder / "alone"
+    with SealedIndex(place, shared.folder / "owner.key") as index:
+        add(index, "a")
+        head = index._log.advance()
+    shutil.rmtree(shared.folder / "owner.key.heads")
+    keys = MemberKeys(shared.identity("stranger"), head.mark.uuid, NoBase())  # type: ignore[arg-type]
+    people = [Member(shared.public["stranger"], ("owner",)), Member(shared.public["owner"], ("reader", "writer"))]
+    options: dict[str, Any] = {"time": 1.0, "layout": (N, "float16")}
+    monkeypatch.setattr(rules, "_BETWEEN", 0)
+    first = head.commit("members", keys, members=people, key_id=keys.renewed(), **options)
+    members = next_members(head.mark, head.number + 1, None, first)
+    state = dataclasses.replace(head, number=head.number + 1, digest=sha256(first).hexdigest(), members=members)
+    assert members is not None
+    state = dataclasses.replace(state, key_id=members.key_id, objects={})
+    (place / commit_name(state.number)).write_bytes(first)
+    (place / commit_name(state.number + 1)).write_bytes(state.commit("append", keys, **options))
+    with SealedIndex(place, shared.folder / "owner.key") as index, raises("E-INDEX-OWNER"):
+        index.count()
 
 
 def test_an_index_that_was_never_shared_has_no_owner_to_name(tmp_path: Path) -> None:

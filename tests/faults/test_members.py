@@ -232,3 +232,29 @@ def test_members_fork_with_an_index_open(tmp_path: Path, people: dict[str, str])
     assert owner.count() == 17
     with opened(tmp_path, "second") as second:
         assert second.count() == 17
+
+
+def test_a_bucket_is_shared_like_a_folder(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    options = {"storage_options": request.getfixturevalue("s3_options"), "max_staleness": 0}
+    public = {}
+    for name in ("owner", "reader", "writer"):
+        identity = KeyFile.create(tmp_path / f"{name}.key", "1").identity
+        public[name] = Identity(identity or b"").public
+
+    def machine(name: str) -> SealedIndex:
+        place = f"s3://bucket/{tmp_path.name}"
+        return SealedIndex(place, tmp_path / f"{name}.key", cache=tmp_path / f"{name} cache", **options)
+
+    with machine("owner") as owner:
+        owner.add(["first"], ids=["first"], vectors=np.ones((1, N)))
+        for name in ("reader", "writer"):
+            owner.share(public[name], name)
+        with machine("writer") as writer, machine("reader") as reader:
+            writer.add(["second"], ids=["second"], vectors=np.ones((1, N)))
+            assert sorted(reader.ids()) == ["first", "second"]
+            owner.remove(public["reader"])
+            writer.add(["third"], ids=["third"], vectors=np.ones((1, N)))
+            with raises("E-SEAL-COLLECTION"):
+                reader.ids()
+        assert len(owner.ids()) == 3
+        assert owner.repair() == []

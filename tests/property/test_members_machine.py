@@ -382,6 +382,7 @@ class Members(RuleBasedStateMachine):
             if person not in self.roles:
                 assert failure(lambda: self.index(person, new_machine=new_machine)) == NOT_A_MEMBER  # noqa: B023
                 assert failure(lambda: self.used(person).count()) == NOT_A_MEMBER  # noqa: B023
+                self.has_no_key(person)
                 self.open.pop(person, None)
                 continue
             index = self.index(person, new_machine=True) if new_machine else self.used(person)
@@ -390,8 +391,17 @@ class Members(RuleBasedStateMachine):
                 assert dict(zip(got.ids, got.texts, strict=True)) == self.rows
             else:
                 assert failure(index.get) == CANNOT_READ
+                self.has_no_key(person)
             listed = {m["public"]: m["roles"] for m in index.members().members}
             assert listed == {self.identities[person].public: roles for person, roles in self.roles.items()}
+
+    def has_no_key(self, person: int) -> None:
+        """Nobody who does not read finds the present data key in any list."""
+        now = self.states[-1]
+        keys = MemberKeys(self.identities[person], now.mark.uuid, None)
+        for state in self.states:
+            keys = keys.joined(state.members)
+        assert now.key_id not in keys._opened
 
 
 class _Sealing:

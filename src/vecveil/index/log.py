@@ -61,6 +61,7 @@ from vecveil.validation import check_positive
 RETAIN = 86_400.0  # seconds that a replaced object stays, for backups and readers that began before
 _OWNER = "SealedIndex"
 _NUMBER = re.compile(r"commits/([0-9]{10})")
+_LIST = re.compile(r"commits/([0-9]{10})\.members")
 SEGMENT = re.compile(r"segments/[0-9a-f]{32}")
 _MOST_FETCHED = 2**28  # bytes of a remote index that "auto" copies whole
 _MOST_APPENDS = 64  # small appends before `append` compacts
@@ -344,8 +345,9 @@ class SegmentLog:
         A member who was removed could otherwise name the earlier list to a machine that has seen no later one.
         """
         there = members.place.number if members else 0
-        for number in range(start, there, -1):
-            if list_name(number) in listed and header_of(self.needed(number), number)[0].members is not None:
+        for name in listed:
+            number = int(match[1]) if (match := _LIST.fullmatch(name)) else 0
+            if there < number <= start and header_of(self.needed(number), number)[0].members is not None:
                 raise outdated(start + 1, number)
 
     def _check_founder(self, known: Head | None, chain: Chain) -> None:

@@ -247,6 +247,12 @@ def test_a_list_without_an_owner_or_with_a_member_twice_is_no_list(index: Index,
     refused(index, index.commit("owner", "members", members=index.people(*names)), "E-INDEX-CHAIN")
 
 
+def test_only_commits_of_two_kinds_have_a_list(index: Index) -> None:
+    content = index.commit("owner", "append", members=index.people("owner", "reader"))
+    with raises("E-INDEX-CHAIN"):
+        index.chain.follow(content, index.keys["owner"])
+
+
 def test_a_commit_names_the_list_in_force(index: Index) -> None:
     earlier = index.chain
     index.add("second", "members", members=index.people("owner", "second", "reader"))
@@ -346,6 +352,39 @@ def test_the_first_list_is_made_with_the_data_key_alone(index: Index, tmp_path: 
     forged = front + WHO["stranger"].sign(rules._signed(index.chain.mark, 4, front))
     with raises("E-SEAL-OPEN"):
         unshared.follow(forged, MemberKeys(WHO["owner"], index.base.uuid, index.base))
+
+
+def test_nobody_begins_the_list_with_a_key_of_their_own(index: Index) -> None:
+    """Sealed to a public key in that list, the commit would open for everybody whom it names."""
+    unshared = Chain.first(index.chain.mark)
+    for content in index.contents[:3]:
+        unshared = unshared.follow(content, index.keys["owner"])
+    keys = MemberKeys(WHO["stranger"], index.base.uuid, None)
+    key_id = keys.renewed()
+
+    class OwnKey:
+        def wrap(self, key: bytes, name: str, key_id: str) -> bytes:
+            return seal(key, keys._opened[key_id].public, keys._context(name))
+
+    keys.base = OwnKey()  # type: ignore[assignment]
+    people = [Member(WHO["stranger"].public, ("owner",)), Member(WHO["owner"].public, ("reader",))]
+    content = unshared.commit("members", keys, time=1.0, layout=LAYOUT, members=people, key_id=key_id)
+    for follower in (MemberKeys(WHO["owner"], index.base.uuid, index.base), None):
+        with raises("E-INDEX-CHAIN"):
+            unshared.follow(content, follower)
+
+
+def test_a_list_whose_public_key_is_not_that_of_its_data_key_is_refused(index: Index) -> None:
+    """Writers would seal to it what nobody, or somebody else, opens."""
+    content = index.commit("owner", "members", members=index.people("owner", "reader"))
+    listing = header_of(content, 5)[0].members
+    assert listing is not None
+    other = bytes(WHO["stranger"]._exchange.public_key().public_bytes_raw())
+    changed = signed(
+        index, "owner", header={"members": msgspec.structs.replace(listing, index_key=other)}, content=content
+    )
+    with raises("E-SEAL-OPEN"):
+        index.chain.follow(changed, MemberKeys(WHO["reader"], index.base.uuid, None))
 
 
 def test_the_list_before_is_verified_without_the_chain_between(index: Index) -> None:
