@@ -109,7 +109,8 @@ class Members(RuleBasedStateMachine):
         index.add(["first"], ids=["id-0"], vectors=np.ones((1, N)))
         self.rows["id-0"] = "first"
         index.share(self.identities[1].public, ["reader", "writer"])
-        self.roles: dict[int, tuple[str, ...]] = {0: ("owner",), 1: ("reader", "writer")}
+        index.share(self.identities[2].public, "owner")
+        self.roles: dict[int, tuple[str, ...]] = {0: ("owner",), 1: ("reader", "writer"), 2: ("owner",)}
         self.states: list[Chain] = [index._log.advance()]
 
     def teardown(self) -> None:
@@ -188,8 +189,6 @@ class Members(RuleBasedStateMachine):
     def change(
         self, by: int, after: dict[int, tuple[str, ...]], work: Callable[[SealedIndex], None], crash: int
     ) -> None:
-        if not any("owner" in roles for roles in after.values()):
-            return
         steps = 0
 
         def step(name: str) -> None:
@@ -198,7 +197,7 @@ class Members(RuleBasedStateMachine):
             if steps == crash:
                 raise CrashError
 
-        allowed = "owner" in self.roles.get(by, ())
+        allowed = self.roles.get(by) == ("owner",) == after.get(by)  # nobody gives up its own role
         if allowed and crash:
             index = self.used(by)
             hooked: Any = index._log.storage
@@ -208,37 +207,14 @@ class Members(RuleBasedStateMachine):
                 hooked.step = lambda name: None
             except CrashError:
                 self.open.pop(by)
-                if by not in after or "owner" not in after[by]:  # the crash may have been before or after the list
-                    self.roles = self.listed()
-                    return
                 work(self.used(by))
-            self.roles = after
-            self.note()
+        elif allowed:
+            work(self.used(by))
         else:
-            code = failure(lambda: work(self.used(by)))
-            if allowed and code is None:
-                self.roles = after
-                self.note()
-            elif allowed:
-                # An owner who gives up its own role cannot renew the keys: another owner repeats the call.
-                assert code in (NOT_A_MEMBER, MAY_NOT)
-                assert "owner" not in after.get(by, ())
-                self.roles = after
-                owner = next(person for person, roles in after.items() if "owner" in roles)
-                work(self.used(owner))
-                self.note()
-            else:
-                assert code in ({NOT_A_MEMBER} if by not in self.roles else {MAY_NOT, CANNOT_READ})
-            if code is not None:
-                self.open.pop(by, None)
-
-    def listed(self) -> dict[int, tuple[str, ...]]:
-        """Return what the chain says, as a machine sees it that knows nothing."""
-        publics = {identity.public: person for person, identity in enumerate(self.identities)}
-        for person in PEOPLE:
-            with contextlib.suppress(KeyFileError):
-                return {publics[m["public"]]: m["roles"] for m in self.index(person).members().members}
-        raise AssertionError("nobody is a member")
+            assert not self.attempt(by, work, allowed=False)
+            return
+        self.roles = after
+        self.note()
 
     @rule(first=person, second=person, person=person, roles=roles_drawn)
     def two_owners_at_once(self, first: int, second: int, person: int, roles: tuple[Any, ...]) -> None:

@@ -362,7 +362,13 @@ def reseal_command(database: str, seal_key: str, seal_name: str | None, batch: i
         refuse_other_options("seal_key", "as_json")
         with opened(database, seal_key) as index:
             rows = index.reseal()
-        note(f"{rows:,} rows of {short_name(database)} are renewed, under a new data key; the older keys are deleted.")
+            shared_with = index.members().members
+        older = (
+            "whoever could read before opens older copies of the storage"
+            if shared_with
+            else "the older keys are deleted"
+        )
+        note(f"{rows:,} rows of {short_name(database)} are renewed, under a new data key; {older}.")
         if as_json:
             data_json({"database": short_name(database), "rows": rows})
         return

@@ -838,6 +838,13 @@ class SegmentLog:
                 after = change([*before, *first])
                 if [_person(member) for member in after] == [_person(member) for member in before]:
                     break
+                if not any(member.public == keys.signer.public and "owner" in member.roles for member in after):
+                    raise InvalidInputError(
+                        f"{_OWNER}: an owner cannot give up its own role, since it has to renew the keys then. Another "
+                        "owner can do it.",
+                        code="E-INDEX-ROLE",
+                        param="public",
+                    )
                 content = chain.commit(
                     "members", keys, time=time.time(), layout=(chain.dimension, chain.precision), members=after
                 )

@@ -528,7 +528,8 @@ class SealedIndex:
         """Rewrite every segment that contains a version of these rows without them; return how many rows were there.
 
         No object of the index contains the rows afterwards, nor what unfinished writes have left. Backups of the
-        storage from before open as long as their data key exists: `reseal` deletes it.
+        storage from before open as long as their data key exists: `reseal` deletes it, but not the copies for the
+        members of a shared index.
 
         ``where`` selects among stored versions, too. A row that matches, or was deleted and matched, goes with all its
         versions. Of a row that matched before it was changed, the older versions go. The index is then read again, and
@@ -587,7 +588,8 @@ class SealedIndex:
     def reseal(self, *, show_progress: bool | None = None) -> int:
         """Rewrite every segment under a new data key and delete the older keys; return the number of rows.
 
-        Others go on reading and writing. After an interruption call it again. Commits from before no longer open.
+        Others go on reading and writing. After an interruption call it again. Commits from before no longer open; those
+        of a shared index open for who could read then, as an older copy of the storage does.
 
         Raises:
             InvalidInputError: the key is no key store, so there is no key to delete.
@@ -623,7 +625,7 @@ class SealedIndex:
             name: for `members`; the storage's operator sees it.
 
         Raises:
-            InvalidInputError: not a public string, or the change would leave no owner.
+            InvalidInputError: not a public string, or an owner would take its own role.
             KeyFileError: this key file is no owner's.
         """
         new = checked_member(public, roles, name)
@@ -633,7 +635,7 @@ class SealedIndex:
             if earlier is None:
                 return [*members, new]
             entry = Member(public, new.roles, name or earlier.name)
-            return _with_owner([entry if member is earlier else member for member in members])
+            return [entry if member is earlier else member for member in members]
 
         self._log.change_members(changed)
 
@@ -645,7 +647,7 @@ class SealedIndex:
         and so does an old copy of the storage.
 
         Raises:
-            InvalidInputError: nobody of this public string is a member, or it is the last owner.
+            InvalidInputError: nobody of this public string is a member, or it is this key file's own.
             KeyFileError: this key file is no owner's.
         """
         public_keys(public)
@@ -657,7 +659,7 @@ class SealedIndex:
                 raise InvalidInputError(
                     f"{_OWNER}.remove: nobody of this public string is a member.", code="E-INDEX-PUBLIC", param="public"
                 )
-            return _with_owner([member for member in members if member.public != public])
+            return [member for member in members if member.public != public]
 
         self._log.change_members(changed)
 
@@ -826,16 +828,6 @@ class SealedIndex:
             raise InvalidInputError(f"{owner}: `query` is a vector of zeros.", param="query")
         Q = (X / largest).astype(np.float32)  # squares of very large or small values are no float32
         return np.ascontiguousarray(Q / np.linalg.norm(Q, axis=1, keepdims=True))
-
-
-def _with_owner(members: list[Member]) -> list[Member]:
-    if not any("owner" in member.roles for member in members):
-        raise InvalidInputError(
-            f"{_OWNER}: the index would have no owner. Make another member an owner first.",
-            code="E-INDEX-ROLE",
-            param="public",
-        )
-    return members
 
 
 def _after_fork() -> None:
