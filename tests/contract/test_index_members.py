@@ -430,7 +430,7 @@ def test_a_shared_index_is_verified_and_copied(shared: Shared, tmp_path: Path) -
     with shared.open("reader") as index:
         found = verify(index)
         assert found.others == ()
-        assert (found.segments, found.rows) == (1, 1)
+        assert (found.segments, found.rows, found.signed) == (1, 1, {shared.public["owner"]: 5})
         chain, lost = copy(index, str(tmp_path / "copy"))
         assert (chain.number, lost) == (found.commits, 0)
     copied = {path.name for path in (tmp_path / "copy" / "commits").iterdir()}

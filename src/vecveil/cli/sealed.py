@@ -572,6 +572,8 @@ def verify_index_command(index: str, seal_key: str, as_json: bool) -> None:
     data(f"{found.segments:,} segments with {found.rows:,} rows and {found.bytes:,} bytes are intact.")
     if found.unread:
         data(f"The first {found.unread:,} commits precede a renewal of the keys: only their digests were compared.")
+    for public, commits in found.signed.items():
+        data(f"{commits:,} commits are signed by {public}.")
     if found.replaced:
         data(f"{found.replaced:,} replaced objects remain until `vecveil index compact`.")
     for name in found.others[:_SHOWN]:
