@@ -2,10 +2,12 @@
 
 A key file is JSON, written by `KeyFile.create` with permissions for its owner alone::
 
-    {"schema": "vecveil.keys/1", "current": "2026-11", "keys": {"2026-11": "<base64 of 32 bytes>"}}
+    {"schema": "vecveil.keys/1", "current": "2026-11", "keys": {"2026-11": "<base64 of 32 bytes>"},
+     "identity": "<base64 of 32 bytes>"}
 
-Rotation adds a key and makes it current; keep older keys as long as releases made with them must be repeatable. An
-environment variable contains the same JSON, or the base64 of one key, whose id is ``env``.
+The identity makes its owner a member of sealed indexes (`vecveil.index.members`); it does not rotate. Rotation adds a
+key and makes it current; keep older keys as long as releases made with them must be repeatable. An environment variable
+contains the same JSON, or the base64 of one key, whose id is ``env``.
 """
 
 from __future__ import annotations
@@ -88,10 +90,14 @@ class NoiseKey:
 
 @dataclass(frozen=True, repr=False)
 class KeyFile:
-    """The keys of one file or variable, for sealed indexes, sealed rows and keyed noise; ``current`` is the newest."""
+    """The keys of one file or variable, for sealed indexes, sealed rows and keyed noise; ``current`` is the newest.
+
+    ``identity`` is the secret of a member of sealed indexes; a variable with one key has none.
+    """
 
     current: str
     keys: Mapping[str, NoiseKey]
+    identity: bytes | None = None
 
     def __repr__(self) -> str:
         return f"KeyFile(current={self.current!r}, ids={sorted(self.keys)!r})"
@@ -170,7 +176,8 @@ class KeyFile:
 
     @classmethod
     def _create(cls, path: Path, key_id: str) -> KeyFile:
-        keys = dict(cls.from_file(path).keys) if path.exists() else {}
+        before = cls.from_file(path) if path.exists() else cls("", {})
+        keys = dict(before.keys)
         if key_id in keys:
             raise KeyFileError(
                 f"KeyFile.create: {path.name} already has a key with the `key_id` {repr(key_id)[:60]}. Use the file "
@@ -179,13 +186,14 @@ class KeyFile:
             )
         # Older keys stay: their releases must remain repeatable.
         keys[key_id] = NoiseKey(key_id, secrets.token_bytes(KEY_BYTES))
-        made = cls(key_id, keys)
+        made = cls(key_id, keys, before.identity or secrets.token_bytes(KEY_BYTES))
         # Other members stay: the wrapped data keys of `vecveil.index` live in the same file.
         others = parse_json(path.read_text("utf-8")) if path.exists() else {}
         record = others | {
             "schema": SCHEMA,
             "current": key_id,
             "keys": {name: base64.b64encode(key.secret_for_noise()).decode() for name, key in keys.items()},
+            "identity": base64.b64encode(made.identity or b"").decode(),
         }
         write_bytes(path, key_file_content(path, record))
         return made
@@ -200,9 +208,10 @@ class KeyFile:
             keys = {
                 name: NoiseKey(name, base64.b64decode(value, validate=True)) for name, value in record["keys"].items()
             }
-            if record["current"] not in keys:
+            identity = base64.b64decode(record["identity"], validate=True) if "identity" in record else None
+            if record["current"] not in keys or (identity is not None and len(identity) != KEY_BYTES):
                 raise ValueError
-            return cls(record["current"], keys)
+            return cls(record["current"], keys, identity)
         except KeyFileError as error:
             raise error from None
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error):

@@ -155,6 +155,46 @@ def test_keys_ids_and_segments_are_kept_up(filled: Path, texts: list[str]) -> No
     assert run("index get", place, "n7", *key).out == ""
 
 
+def test_an_index_is_shared(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"id": "a", "text": "hello", "embedding": [1, 2, 3]}')
+    place = f"sealed:{tmp_path}/notes"
+    keys = {name: tmp_path / f"{name}.key" for name in ("owner", "anna", "ingest")}
+    public = {name: run("key", "new", path).out.strip() for name, path in keys.items()}
+    assert json.loads(run("key", "list", keys["anna"], "--json").out)["public"] == public["anna"]
+    assert run("migrate", tmp_path / "rows.jsonl", place, "--seal-key", keys["owner"]).code == 0
+
+    def index(name: str, who: str, *arguments: object) -> Any:
+        return run("index", name, place, *arguments, "--seal-key", keys[who])
+
+    assert "never shared" in index("members", "owner").err
+    stranger = index("get", "anna", "a")
+    assert stranger.code == 1
+    assert public["anna"] in stranger.err
+    assert index("share", "owner", public["anna"], "--role", "reader", "--name", "Anna").code == 0
+    assert index("share", "owner", public["ingest"], "--role", "writer").code == 0
+    assert index("members", "ingest", "--owner", public["anna"]).code == 1
+    listed = index("members", "ingest", "--owner", public["owner"]).out.splitlines()
+    assert listed[0].startswith(public["owner"])
+    assert listed[1].endswith("reader  Anna")
+    assert index("get", "anna", "a").out == "a  hello\n"
+    assert index("get", "ingest", "a").code == 1
+    assert index("delete", "ingest", "b").code == 0
+    assert index("remove", "anna", public["ingest"]).code == 1
+    removed = json.loads(index("remove", "owner", public["anna"], "--json").out)
+    assert [member["roles"] for member in removed["members"]] == [["owner"], ["writer"]]
+    assert not removed["renewal_pending"]
+    assert index("get", "anna", "a").code == 1
+    head = max((tmp_path / "notes" / "commits").glob("?" * 10))
+    forged = head.with_name(f"{int(head.name) + 1:010d}")
+    shutil.copy(head, forged)
+    refused = index("get", "owner", "a")
+    assert refused.code == 1
+    assert forged.name in refused.err
+    assert index("repair", "ingest").code == 1
+    assert index("repair", "owner").out == f"commits/{forged.name}\n"
+    assert index("get", "owner", "a").out == "a  hello\n"
+
+
 def test_an_index_is_verified_backed_up_and_restored(filled: Path, lsa: Path, texts: list[str]) -> None:
     key, place, backup = ("--seal-key", filled / "search.keys"), f"sealed:{filled}/index", f"sealed:{filled}/backup"
     done = run("index verify", place, *key, "--json")

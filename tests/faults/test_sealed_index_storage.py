@@ -494,11 +494,11 @@ def test_a_renewal_that_sleeps_keeps_the_key_of_what_it_verified(remote: Callabl
     """Before it deletes the older keys, another process has begun a renewal, and was killed."""
     one, other = remote(), remote()
     add(one, *"abc")
-    store = one._log.keys.store  # type: ignore[union-attr]
+    store = one._log.keys.base.store  # type: ignore[union-attr]
     retire = store.retire
 
     def late(collection: str, *, keep: bytes) -> int:
-        other._log.made().store.rotate(collection)  # type: ignore[attr-defined]
+        other._log.made().base.store.rotate(collection)  # type: ignore[attr-defined]
         return int(retire(collection, keep=keep))
 
     store.retire = late

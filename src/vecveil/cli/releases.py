@@ -98,6 +98,9 @@ Example:
 def key() -> None:
     """Make and list the secret keys of keyed noise and sealed search; erase the keys of a collection.
 
+    Each key file also has an identity, by which sealed indexes are shared: `vecveil index share` takes its public
+    string.
+
     Anyone with a key can remove the noise from every release made with it, and open every row sealed under it. All
     commands take --json.
     """
@@ -108,9 +111,10 @@ def key() -> None:
 @click.option("--id", "key_id", help="Name of the key [default: the time].")
 @shared.json_option
 def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
-    """Add a new key to FILE, which is created if missing, and make it the current one.
+    """Add a new key to FILE, which is created if missing, and make it the current one; print its public string.
 
-    Older keys stay in the file, for releases that must be repeatable with them.
+    Older keys stay in the file, for releases that must be repeatable with them, and so does its identity as a member of
+    sealed indexes. The public string is not secret: an owner passes it to `vecveil index share`.
     """
     named = key_id or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
     before = KeyFile.from_file(file).current if file.exists() else None
@@ -122,15 +126,18 @@ def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
             f"Added a key to {file}: {keys.current!r} is current in place of {before!r}, which stays in the file. New "
             "data keys are wrapped by it, and keyed noise differs; `vecveil reseal` moves a store to it."
         )
+    public = _public(keys)
     if as_json:
-        data_json({"key_file": str(file), "current": keys.current, "ids": sorted(keys.keys)})
+        data_json({"key_file": str(file), "current": keys.current, "ids": sorted(keys.keys), "public": public})
+    else:
+        data(str(public))
 
 
 @key.command("list", epilog="\b\nExample:\n  vecveil key list noise.key\n")
 @click.argument("file", type=shared.SEAL_KEY)
 @shared.json_option
 def list_keys(file: str, as_json: bool) -> None:
-    """Print the ids of the keys in FILE, never the keys, and its collections of sealed rows.
+    """Print the ids of the keys in FILE, never the keys, its collections of sealed rows, and its public string.
 
     FILE may be env:NAME:FILE or SERVICE:NAME:FILE.
     """
@@ -139,8 +146,9 @@ def list_keys(file: str, as_json: bool) -> None:
     in_service = origin is not None and not origin.startswith("env:")
     keys = None if in_service else KeyFile.of(origin or path)
     current, ids = (origin, [origin]) if keys is None else (keys.current, sorted(keys.keys))
+    public = None if keys is None else _public(keys)
     if as_json:
-        data_json({"current": current, "ids": ids, "collections": collections})
+        data_json({"current": current, "ids": ids, "collections": collections, "public": public})
         return
     for name in ids:
         data(f"{name}{'  (current)' if name == current else ''}")
@@ -150,6 +158,15 @@ def list_keys(file: str, as_json: bool) -> None:
         )
         protector = f"; protector: {about['protector'][:12]}" if about["protector"] else ""
         data(f"collection {name}: {counted}{protector}")
+    if public:
+        data(f"public string: {public}")
+
+
+def _public(keys: KeyFile) -> str | None:
+    """Return the public string of the keys' identity, for `vecveil index share`."""
+    from vecveil.index.members import Identity
+
+    return Identity(keys.identity).public if keys.identity else None
 
 
 def _key_store(file: str) -> KeyStore:

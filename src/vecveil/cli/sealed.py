@@ -27,6 +27,7 @@ from vecveil.texts.tables.writing import check_output
 
 if TYPE_CHECKING:
     from vecveil.index import Ranking, SealedIndex
+    from vecveil.index.members import Role
     from vecveil.stores.collection import ProtectedCollection
 
 # Imported where used: --help is shown without pyarrow, and the search of a sealed index needs no protector.
@@ -64,7 +65,12 @@ def arrow_without_pandas() -> None:
 
 
 def opened(
-    location: str, seal_key: str | None, encoder: TextEncoder | None = None, *, new: bool = False
+    location: str,
+    seal_key: str | None,
+    encoder: TextEncoder | None = None,
+    *,
+    new: bool = False,
+    owner: str | None = None,
 ) -> SealedIndex:
     """Return the index at ``location``; without ``new`` it must exist."""
     if seal_key is None:
@@ -75,7 +81,7 @@ def opened(
     arrow_without_pandas()
     from vecveil.index import SealedIndex
 
-    index = SealedIndex(place, seal_key, encoder=encoder, create=False, name=public_name(location))
+    index = SealedIndex(place, seal_key, encoder=encoder, create=False, name=public_name(location), owner=owner)
     if not new and not index.exists():
         index.close()
         raise StoreError(
@@ -357,7 +363,13 @@ def reseal_command(database: str, seal_key: str, seal_name: str | None, batch: i
         refuse_other_options("seal_key", "as_json")
         with opened(database, seal_key) as index:
             rows = index.reseal()
-        note(f"{rows:,} rows of {short_name(database)} are renewed, under a new data key; the older keys are deleted.")
+            shared_with = index.members().members
+        older = (
+            "whoever could read before opens older copies of the storage"
+            if shared_with
+            else "the older keys are deleted"
+        )
+        note(f"{rows:,} rows of {short_name(database)} are renewed, under a new data key; {older}.")
         if as_json:
             data_json({"database": short_name(database), "rows": rows})
         return
@@ -418,10 +430,11 @@ Examples:
   vecveil index get sealed:notes/ a b --seal-key search.keys
   vecveil index verify sealed:notes/ --seal-key search.keys --json
   vecveil index copy sealed:notes/ sealed:s3://backups/notes --seal-key search.keys
+  vecveil index members sealed:notes/ --seal-key search.keys
 """,
 )
 def index_group() -> None:
-    """Read, delete, compact, reencode, verify and back up a sealed index.
+    """Read, delete, compact, reencode, verify, back up and share a sealed index.
 
     `vecveil migrate` fills an index or adds rows to it, `vecveil search` searches it, and `vecveil forget` deletes rows
     at once, with a receipt.
@@ -472,9 +485,10 @@ def delete_command(index: str, ids: tuple[str, ...], seal_key: str, as_json: boo
     once.
     """
     with opened(index, seal_key) as one:
-        rows = len(one.get(ids, missing="skip").ids)
+        rows = len(one.get(ids, missing="skip").ids) if one.reads else None
         one.delete(ids)
-    note(f"{rows:,} rows were deleted from {short_name(index)}.")
+    said = "The rows, if there were any," if rows is None else f"{rows:,} rows"  # of a writer who does not read
+    note(f"{said} were deleted from {short_name(index)}.")
     if as_json:
         data_json({"database": short_name(index), "rows": rows})
 
@@ -559,6 +573,8 @@ def verify_index_command(index: str, seal_key: str, as_json: bool) -> None:
     data(f"{found.segments:,} segments with {found.rows:,} rows and {found.bytes:,} bytes are intact.")
     if found.unread:
         data(f"The first {found.unread:,} commits precede a renewal of the keys: only their digests were compared.")
+    for public, commits in found.signed.items():
+        data(f"{commits:,} commits are signed by {public}.")
     if found.replaced:
         data(f"{found.replaced:,} replaced objects remain until `vecveil index compact`.")
     for name in found.others[:_SHOWN]:
@@ -599,3 +615,130 @@ def copy_index_command(index: str, dest: str, seal_key: str, as_json: bool) -> N
         warn(f"This machine had seen {lost:,} later commits there, which are lost.")
     if as_json:
         data_json({"database": short_name(dest), "commits": chain.number, "head": chain.digest, "later": lost})
+
+
+@index_group.command(
+    "share",
+    epilog="""\b
+Examples:
+  vecveil index share sealed:notes/ veil1... --role reader --name Anna --seal-key owner.key
+  vecveil index share sealed:notes/ veil1... --role reader --role writer --seal-key owner.key
+""",
+)
+@click.argument("index", metavar="sealed:PLACE")
+@click.argument("public", metavar="PUBLIC")
+@click.option(
+    "--role",
+    "roles",
+    type=click.Choice(["owner", "reader", "writer"]),
+    multiple=True,
+    required=True,
+    help="What the member may do; a member may be reader and writer.",
+)
+@click.option("--name", metavar="NAME", help="Name in the list of members; the storage's operator sees it.")
+@shared.seal_key_option
+@shared.json_option
+def share_command(
+    index: str, public: str, roles: tuple[Role, ...], name: str | None, seal_key: str, as_json: bool
+) -> None:
+    """Make the holder of a key file a member of a sealed index, or change what a member may do.
+
+    PUBLIC is what `vecveil key new` printed for the member. A writer who is no reader adds rows and deletes them by id,
+    and opens nothing. The first call makes your own key file an owner; from then on every commit is signed.
+    """
+    with opened(index, seal_key) as one:
+        one.share(public, roles, name=name)
+        _report_members(index, one, as_json)
+
+
+@index_group.command(
+    "members",
+    epilog="""\b
+Examples:
+  vecveil index members sealed:notes/ --seal-key anna.key
+  vecveil index members sealed:notes/ --owner veil1... --seal-key ingest.key
+""",
+)
+@click.argument("index", metavar="sealed:PLACE")
+@click.option(
+    "--owner",
+    metavar="PUBLIC",
+    help="Public string of the owner who first shared the index: this machine accepts no other list from then on.",
+)
+@shared.seal_key_option
+@shared.json_option
+def members_command(index: str, owner: str | None, seal_key: str, as_json: bool) -> None:
+    """Print who may read and write a sealed index.
+
+    Run it once on each new machine, with --owner. Otherwise the machine believes the first list that the storage shows,
+    and a writer would encrypt to whomever it names.
+    """
+    with opened(index, seal_key, owner=owner) as one:
+        _report_members(index, one, as_json)
+
+
+@index_group.command(
+    "remove",
+    epilog="""\b
+Example:
+  vecveil index remove sealed:notes/ veil1... --seal-key owner.key
+""",
+)
+@click.argument("index", metavar="sealed:PLACE")
+@click.argument("public", metavar="PUBLIC")
+@shared.seal_key_option
+@shared.json_option
+def remove_command(index: str, public: str, seal_key: str, as_json: bool) -> None:
+    """Remove a member from a sealed index; after a reader, write all segments under a new data key.
+
+    The member's later commits are refused. What the member has read or copied stays readable to them, and so does an
+    old copy of the storage. After an interruption repeat the command.
+    """
+    with opened(index, seal_key) as one:
+        one.remove(public)
+        _report_members(index, one, as_json)
+
+
+def _report_members(place: str, index: SealedIndex, as_json: bool) -> None:
+    found = index.members()
+    if as_json:
+        data_json({"database": short_name(place), **found.to_record()})
+        return
+    for member in found.members:
+        about = [
+            ", ".join(member["roles"]),
+            member["name"] or "",
+            "shared it first" * (member["public"] == found.founder),
+        ]
+        data("  ".join([member["public"], *filter(None, about)]))
+    if not found.members:
+        note(f"{short_name(place)} was never shared: whoever has its key file may do everything.")
+    if found.renewal_pending:
+        warn("Somebody was removed who still has the data key: repeat `vecveil index remove`.")
+
+
+@index_group.command(
+    "repair",
+    epilog="""\b
+Example:
+  vecveil index repair sealed:notes/ --seal-key owner.key
+""",
+)
+@click.argument("index", metavar="sealed:PLACE")
+@shared.seal_key_option
+@shared.json_option
+def repair_command(index: str, seal_key: str, as_json: bool) -> None:
+    """Delete the last commits of a shared index, from the first one on that is refused.
+
+    Somebody who can write to the storage, such as a former member, can put a commit there that no member made, and
+    thereby stop everybody. Run this on a machine that uses the index: a commit that the machine has seen to be good is
+    never deleted. To restore damaged commits use `vecveil index copy`.
+    """
+    with opened(index, seal_key) as one:
+        names = one.repair()
+    note(f"{len(names):,} commits were deleted from {short_name(index)}.")
+    if as_json:
+        data_json({"database": short_name(index), "deleted": names})
+    else:
+        for name in names:
+            data(name)

@@ -58,10 +58,14 @@ class AsyncSealedIndex:
     forget = _awaited(SealedIndex.forget)
     get = _awaited(SealedIndex.get)
     ids = _awaited(SealedIndex.ids)
+    members = _awaited(SealedIndex.members)
     reencode = _awaited(SealedIndex.reencode)
     refresh = _awaited(SealedIndex.refresh)
+    remove = _awaited(SealedIndex.remove)
+    repair = _awaited(SealedIndex.repair)
     reseal = _awaited(SealedIndex.reseal)
     search = _awaited(SealedIndex.search)
+    share = _awaited(SealedIndex.share)
 
     async def iter(self, where: Where | None = None, *, batch: int = 1000) -> AsyncIterator[Unsealed]:
         """Yield what `SealedIndex.iter` does, for ``async for``."""

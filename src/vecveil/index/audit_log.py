@@ -25,7 +25,7 @@ _OWNER = "AuditLog"
 _TAIL = 2**18  # bytes at the end of a file that contain its last record
 _MOST_FIELDS, _MOST_CHARACTERS = 32, 100  # of the fields of a record
 _LOCK_SECONDS = 10.0  # for which other processes may write
-_CHANGES = ("add", "delete", "compact", "forget", "reseal", "reencode")
+_CHANGES = ("add", "delete", "compact", "forget", "reseal", "reencode", "share", "remove", "repair")
 _LOCK = threading.Lock()
 if hasattr(os, "register_at_fork"):
     # No write is under way in a fork: the child would hold the lock of the file, and half a line.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from vecveil.errors import KeyFileError, SealingError, StoreError
-from vecveil.index.chain import INDEX_JSON, MOST_BYTES, Chain, commit_name, opened
+from vecveil.index.chain import INDEX_JSON, MOST_BYTES, Chain, commit_name, header_of, list_name, opened
 from vecveil.index.index_keys import RetiredKeyError
 from vecveil.index.log import RETAIN, SegmentLog, incomplete
 from vecveil.index.sealed_index import SealedIndex
@@ -29,6 +30,7 @@ class IndexVerification:
         replaced: objects that are no longer part of the index and wait for `compact`.
         others: objects that the chain does not name: unfinished writes, or files of other programs.
         remembered: commit that this machine had seen before, or None.
+        signed: of a shared index, the number of commits of each signer, by public string.
     """
 
     index: str
@@ -41,6 +43,7 @@ class IndexVerification:
     replaced: int
     others: tuple[str, ...]
     remembered: int | None
+    signed: Mapping[str, int]
 
     def to_record(self) -> dict[str, Any]:
         """Return the result as JSON values."""
@@ -59,14 +62,15 @@ def verify(index: SealedIndex, *, show_progress: bool | None = None) -> IndexVer
     known, head = log.memory.read(), log.advance()
     while True:
         try:
-            unread = _read(log, head, show_progress)
+            unread, signed = _read(log, head, show_progress)
             break
         except (StoreError, KeyFileError, FileNotFoundError) as error:
             before, head = head, log.advance()
             if head.number == before.number:  # otherwise a rewrite has just deleted what it replaced
                 raise incomplete(index.location, str(error)) if isinstance(error, OSError) else error from None
     listed = {*log.storage.list("segments"), *log.storage.list("commits")}
-    named = {*head.objects, *head.replaced, *map(commit_name, range(1, head.number + 1))}
+    numbers = range(1, head.number + 1)
+    named = {*head.objects, *head.replaced, *map(commit_name, numbers), *map(list_name, numbers)}
     return IndexVerification(
         str(head.mark.uuid),
         head.number,
@@ -78,20 +82,24 @@ def verify(index: SealedIndex, *, show_progress: bool | None = None) -> IndexVer
         len(head.replaced.keys() & listed),
         tuple(sorted(listed - named)),
         known.number if known else None,
+        dict(signed),
     )
 
 
-def _read(log: SegmentLog, head: Chain, show: bool | None) -> int:
-    """Read all commits and live objects; return how many commits are from before a renewal of the keys."""
-    chain, unread, keys = Chain.first(head.mark), 0, log.existing()
+def _read(log: SegmentLog, head: Chain, show: bool | None) -> tuple[int, Counter[str]]:
+    """Read all commits and live objects; return how many commits precede a renewal of the keys, and all signers."""
+    chain, unread, keys, signed = Chain.first(head.mark), 0, log.existing(), Counter[str]()
     for number in progress(range(1, head.number + 1), "Commits", show=show, unit="commit"):
-        chain = chain.follow(log.needed(number), keys)
+        content = log.needed(number)
+        chain = chain.follow(content, keys)
         unread += not chain.complete
+        if signer := header_of(content, number)[0].signer:
+            signed[signer] += 1
     if (chain.digest, dict(chain.objects)) != (head.digest, dict(head.objects)):
         raise StoreError("The commits of the storage are not those that it showed before.", code="E-INDEX-CHAIN")
     for stored in progress(list(head.objects.values()), "Segments", show=show, unit="segment"):
         log.check_blocks(stored)
-    return unread
+    return unread, signed
 
 
 def copy(
@@ -164,6 +172,9 @@ def _copied(log: SegmentLog, chain: Chain, dest: Storage, show: bool | None) -> 
         dest.forget_copy(stored.name)
     for name in progress(sorted(names.keys() - there.keys()), "Commits", show=show, unit="commit"):
         content = log.needed(names[name])
+        if header_of(content, names[name])[0].members is not None:
+            with contextlib.suppress(FileExistsError):
+                dest.create(list_name(names[name]), b"")
         dest.create(name, content)
         with contextlib.suppress(RetiredKeyError):
             body = opened(chain.mark, names[name], content, keys)

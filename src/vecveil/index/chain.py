@@ -15,6 +15,10 @@ The state of an index is what its chain says, and nothing else. The rules:
    every ``renew keys`` is one, since earlier commits no longer open. The head names the last checkpoint in clear.
 7. A commit names in clear the objects that are void: no commit has added them, and no later commit may. Until then
    an object outside of the chain may be a leftover, or its writer may be about to add it.
+8. An owner of the data key begins the list of members with a commit ``members``. From then on a member signs every
+   commit, and it names the list in force. Owners may do everything, writers append and delete, those who also read
+   replace. A list, a change of the data key or the encoder, and a checkpoint show in clear, so that a writer who cannot
+   read refuses them, too, from anybody who may not.
 
 Anything else is an error that names the commit.
 """
@@ -39,11 +43,30 @@ from msgspec import Meta, Struct
 from vecveil.errors import KeyFileError, StoreError
 from vecveil.index.blob import padded_length
 from vecveil.index.index_keys import IndexKeys, KeyId, RetiredKeyError
+from vecveil.index.members import (
+    SEALED_BYTES,
+    SIGNATURE_BYTES,
+    Member,
+    MemberList,
+    Members,
+    Place,
+    Public,
+    is_signed,
+    lost_readers,
+)
 
 INDEX_JSON = "index.json"
-Kind = Literal["append", "delete", "replace", "re-encode", "renew keys"]
+Kind = Literal["append", "delete", "replace", "re-encode", "renew keys", "members"]
 SCHEMA: Literal["vecveil.index/3"] = "vecveil.index/3"
 MOST_BYTES = 1 << 26  # of a commit
+_DOES: dict[Kind, str] = {
+    "append": "add rows",
+    "delete": "delete rows",
+    "replace": "rewrite segments",
+    "re-encode": "encode the texts again",
+    "renew keys": "renew the keys",
+    "members": "change the members",
+}
 _BETWEEN = 64  # commits from checkpoint to checkpoint
 _MAGIC = b"vecveil commit 2"
 _LEAST_BODY = 1024
@@ -88,6 +111,9 @@ class Header(Struct, frozen=True, forbid_unknown_fields=True):
     precision: Literal["float16", "int8"] | None
     encoder: str | None  # salted digest of its fingerprint
     voids: tuple[_Name, ...] = ()
+    signer: Public | None = None
+    in_force: Place | None = None  # commit with the last list of members before this one
+    members: MemberList | None = None
 
 
 class Body(Struct, frozen=True, forbid_unknown_fields=True):
@@ -133,6 +159,7 @@ class Chain:
         objects: live objects by name.
         replaced: removed objects that the storage may still have, each with the time of its removal.
         voided: names that the commits followed so far declared void.
+        members: list of members in force, or None of an index that was never shared.
     """
 
     mark: Mark
@@ -150,6 +177,7 @@ class Chain:
     encoder: str | None = None
     encoder_name: str | None = None
     voided: frozenset[str] = frozenset()
+    members: Members | None = None
 
     @classmethod
     def first(cls, mark: Mark) -> Chain:
@@ -157,23 +185,24 @@ class Chain:
         return cls(mark, 0, mark.digest, mark.key_id, complete=True)
 
     @classmethod
-    def at(cls, mark: Mark, number: int, digest: str) -> Chain:
-        """Return the state after a commit of which only the digest is known."""
-        return cls.first(mark) if number == 0 else cls(mark, number, digest, "")
+    def at(cls, mark: Mark, number: int, digest: str, members: Members | None = None) -> Chain:
+        """Return the state after a commit of which only the digest and the list of members are known."""
+        return cls.first(mark) if number == 0 else cls(mark, number, digest, "", members=members)
 
     def follow(self, content: bytes, keys: IndexKeys | None) -> Chain:
         """Return the state after the next commit.
 
         Args:
-            keys: None for a process that cannot read, or where only the digests are checked.
+            keys: None where only digests and signatures are checked.
 
         Raises:
-            StoreError: the commit does not open or does not follow.
+            StoreError: the commit does not open or does not follow, or its signer may not make it.
         """
         number = self.number + 1
         header, _ = header_of(content, number)
         if header.previous != self.digest:
             raise _broken(number, f"does not follow commit {self.number:,}")
+        members = next_members(self.mark, number, self.members, content)
         after = replace(
             self,
             number=number,
@@ -188,13 +217,25 @@ class Chain:
             complete=False,
             objects={},
             replaced={},
+            members=members,
         )
-        if keys is None:
+        if keys is None or not (keys := keys.joined(members)).reads:
             return after
         try:
             body = opened(self.mark, number, content, keys)
         except RetiredKeyError:
             return after
+        signers = self.members or members
+        if signers is not None:
+            signer = signers.member(header.signer)
+            if signer is None or not signer.may(body.kind):
+                raise _refused(number, header.signer, f"may not {_DOES[body.kind]}")
+        if (header.members is not None) is not (
+            body.kind == "members" or (body.kind == "renew keys" and self.members is not None)
+        ):
+            raise _broken(number, "has the wrong kind")
+        if body.kind in ("append", "delete", "members") and (body.removes or body.gone or any(map(_moved, body.adds))):
+            raise _broken(number, "removes objects without replacing them")
         if (body.live is None) != (header.checkpoint != number):
             raise _broken(number, "names the wrong checkpoint")
         listed = None if body.live is None else ({each.name: each for each in body.live}, body.replaced or {})
@@ -255,6 +296,7 @@ class Chain:
         gone: Sequence[str] = (),
         voids: Sequence[str] = (),
         key_id: str | None = None,
+        members: Sequence[Member] | None = None,
     ) -> bytes:
         """Return the next commit.
 
@@ -263,11 +305,12 @@ class Chain:
             layout: dimension and precision of the vectors.
             encoder: fingerprint and name; (None, None) keeps what the index notes.
             key_id: of the data key after ``renew keys``.
+            members: the list after ``members``.
         """
-        number = self.number + 1
+        number, keys = self.number + 1, keys.joined(self.members)
         body = Body(kind, time, tuple(adds), tuple(removes), tuple(gone), *encoder)
         checkpoint = self.checkpoint
-        if self.complete and (number - checkpoint >= _BETWEEN or kind == "renew keys"):
+        if self.complete and (number - checkpoint >= _BETWEEN or kind in ("renew keys", "members")):
             checkpoint = number
             live, replaced = self._changed(body, number)
             body = msgspec.structs.replace(body, live=tuple(live.values()), replaced=replaced)
@@ -277,14 +320,93 @@ class Chain:
         tag = self.encoder_tag if encoder[0] is None else encoder_tag(self.mark, encoder[0])
         epoch = number if kind == "re-encode" else self.epoch
         precision: Any = layout[1]
-        header = msgspec.json.encode(
-            Header(self.digest, key_id, wrapped, checkpoint, epoch, layout[0], precision, tag, tuple(voids))
+        in_force, listing, signer = self.members, None, keys.signer
+        if members is not None or (in_force is not None and kind == "renew keys"):
+            before = in_force.listing.members if in_force else ()
+            after = before if members is None else tuple(members)
+            lost = (in_force is not None and in_force.listing.renew) or lost_readers(before, after)
+            listing = keys.listing(after, key_id, renew=lost and kind != "renew keys")
+        signed = in_force is not None or listing is not None
+        header = Header(
+            self.digest,
+            key_id,
+            wrapped,
+            checkpoint,
+            epoch,
+            layout[0],
+            precision,
+            tag,
+            tuple(voids),
+            signer.public if signer and signed else None,
+            in_force.place if in_force else None,
+            listing,
         )
+        front = msgspec.json.encode(header)
+        front = _MAGIC + len(front).to_bytes(4, "little") + front
         text = msgspec.json.encode(body)
         text = text.ljust(padded_length(len(text), _LEAST_BODY))
-        front = _MAGIC + len(header).to_bytes(4, "little") + header
         # The key is random and seals this one message, so that the nonce may be constant.
-        return front + AESGCM(key).encrypt(bytes(12), text, _context(self.mark, number) + front)
+        content = front + AESGCM(key).encrypt(bytes(12), text, _context(self.mark, number) + front)
+        return content + signer.sign(_signed(self.mark, number, content)) if signer and signed else content
+
+    def check_may(self, keys: IndexKeys, kind: Kind) -> None:
+        """Raise `KeyFileError` if the member may not make a commit of this kind."""
+        if self.members is None:
+            return
+        public = keys.signer.public if keys.signer else "veil1"
+        member = self.members.member(public)
+        if member is None or not member.may(kind):
+            roles = " and ".join(member.roles) if member else "not a member"
+            raise KeyFileError(
+                f"{public} is {roles} of this index, and may not {_DOES[kind]}. An owner changes that with `vecveil "
+                "index share`.",
+                code="E-INDEX-ROLE",
+                param="key",
+            )
+
+
+def next_members(mark: Mark, number: int, before: Members | None, content: bytes) -> Members | None:
+    """Return the list in force after commit ``number``; check the commit's signer, and a list that it carries.
+
+    Nothing is opened: a writer who cannot read checks the same.
+
+    Raises:
+        StoreError: the signer is not in the list before, did not sign, or may not make such a commit.
+    """
+    header, _ = header_of(content, number)
+    listing = header.members
+    if before is None and listing is None:
+        if header.signer is not None or header.in_force is not None:
+            raise _broken(number, "is signed, and the index has no members")
+        return None
+    if header.signer is None:
+        raise _refused(number, None, "is not signed")
+    if header.in_force != (before.place if before else None):
+        raise _broken(number, "names another list of members than the one in force")
+    if listing is not None and (problem := listing.problem()):
+        raise _broken(number, problem)
+    signers = before.listing if before else listing
+    assert signers is not None
+    signer = next((each for each in signers.members if each.public == header.signer), None)
+    if signer is None:
+        raise _refused(number, header.signer, "is no member")
+    if not is_signed(signer.public, content[-SIGNATURE_BYTES:], _signed(mark, number, content[:-SIGNATURE_BYTES])):
+        raise _refused(number, header.signer, "did not sign it")
+    if not (signer.may("append") or signer.may("replace")):
+        raise _refused(number, header.signer, "only reads")
+    if (listing is not None or header.epoch == number) and not signer.may("members"):
+        raise _refused(number, header.signer, "may not change members, keys or the encoder")
+    if (header.checkpoint == number or header.voids) and not signer.reads:
+        raise _refused(number, header.signer, "may not list or void objects")
+    if before is not None and listing is None:
+        if header.key_id != before.key_id:
+            raise _broken(number, "was written under another data key than the index has")
+        return before
+    assert listing is not None
+    if before is None and len(header.wrapped) == SEALED_BYTES:  # anybody can seal to a public key
+        raise _broken(number, "begins the list of members without the data key")
+    place = Place(number, hashlib.sha256(content).hexdigest())
+    return Members(place, before.founder if before else signer.public, header.key_id, listing)
 
 
 def opened(mark: Mark, number: int, content: bytes, keys: IndexKeys) -> Body:
@@ -297,7 +419,8 @@ def opened(mark: Mark, number: int, content: bytes, keys: IndexKeys) -> Body:
     header, end = header_of(content, number)
     try:
         key = keys.unwrap(header.wrapped, header.key_id, commit_name(number))
-        text = AESGCM(key).decrypt(bytes(12), content[end:], _context(mark, number) + content[:end])
+        body = content[end:] if header.signer is None else content[end:-SIGNATURE_BYTES]
+        text = AESGCM(key).decrypt(bytes(12), body, _context(mark, number) + content[:end])
         return msgspec.json.decode(text, type=Body)
     except (InvalidTag, ValueError, msgspec.MsgspecError) as error:
         if isinstance(error, KeyFileError):
@@ -322,6 +445,14 @@ def commit_name(number: int) -> str:
     return f"commits/{number:010d}" if number else INDEX_JSON
 
 
+def list_name(number: int) -> str:
+    """Return the name of the empty object that shows, in a listing, that commit ``number`` has a list of members.
+
+    A process that begins at a later commit cannot be given an older list by somebody who was removed since.
+    """
+    return f"{commit_name(number)}.members"
+
+
 def encoder_tag(mark: Mark, fingerprint: str) -> str:
     """Return the encoder's salted digest, which a commit states in clear for writers who cannot read."""
     return base64.b64encode(hashlib.sha256(f"{mark.uuid} {fingerprint}".encode()).digest()[:12]).decode()
@@ -329,6 +460,28 @@ def encoder_tag(mark: Mark, fingerprint: str) -> str:
 
 def _context(mark: Mark, number: int) -> bytes:
     return f"vecveil commit {number} of {mark.digest} ".encode()
+
+
+def _signed(mark: Mark, number: int, content: bytes) -> bytes:
+    return b"vecveil signature 1 " + _context(mark, number) + content
+
+
+def _moved(added: StoredObject) -> bool:
+    return added.as_of is not None
+
+
+def _refused(number: int, signer: str | None, what: str) -> StoreError:
+    by = what if signer is None else f"names {signer} as its signer, who {what}"
+    return StoreError(
+        f"Commit {number:,} of the index ({commit_name(number)}) {by}. It is refused, and nothing is read or written "
+        "after it. An owner deletes it with `vecveil index repair`.",
+        code="E-INDEX-SIGNER",
+    )
+
+
+def outdated(number: int, newer: int) -> StoreError:
+    """Return the error for a commit that names a list of members from before commit ``newer``."""
+    return _refused(number, None, f"names the members from before commit {newer:,}, which changed them")
 
 
 def _broken(number: int, what: str) -> StoreError:

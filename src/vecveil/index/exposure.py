@@ -47,7 +47,7 @@ def look(place: str) -> dict[str, Any]:
     return {
         "protected": "encrypted segments",
         "segments": sum(name.startswith("segments/") for name in names.values()),
-        "commits": sum(name.startswith("commits/") for name in names.values()),
+        "commits": sum(name.startswith("commits/") and "." not in name for name in names.values()),
         "others": sorted(name for name in names.values() if not name.startswith(("segments/", "commits/"))),
         "bytes": sum(int(info.get("size") or 0) for info in objects.values()),
         "largest": max(int(info.get("size") or 0) for info in objects.values()),

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from vecveil.errors import SealingError, StoreError
 from vecveil.index.chain import Chain
+from vecveil.index.members import Place
 from vecveil.io import LockedError, create_private, expanded, locked
 
 
@@ -25,12 +26,19 @@ class HeadMemoryWarning(RuntimeWarning):
     """The newest commit cannot be remembered, so that a storage that is rolled back goes unnoticed."""
 
 
-class Head(Struct, frozen=True, forbid_unknown_fields=True):
-    """The number and digest of a commit, and the index that it belongs to."""
+class Head(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The number and digest of a commit, and the index that it belongs to.
+
+    Attributes:
+        founder: of a shared index, the owner who signed the first list of members.
+        members: commit with the list that was in force.
+    """
 
     uuid: UUID
     number: int
     digest: str
+    founder: str | None = None
+    members: Place | None = None
 
 
 class HeadMemory:
@@ -116,7 +124,9 @@ class HeadMemory:
                     with contextlib.suppress(FileNotFoundError):
                         new.unlink()
                     create_private(new)
-                    new.write_bytes(msgspec.json.encode(Head(chain.mark.uuid, chain.number, chain.digest)))
+                    members = chain.members
+                    shared = (members.founder, members.place) if members else ()
+                    new.write_bytes(msgspec.json.encode(Head(chain.mark.uuid, chain.number, chain.digest, *shared)))
                     os.replace(new, self.path)
         except (OSError, LockedError) as error:
             reason = getattr(error, "strerror", None) or "another process keeps it locked"

@@ -185,7 +185,7 @@ class MasterKeys:
     """The `KeyProvider` of a key file or variable: wraps under its current key, unwraps under every one."""
 
     def __init__(self, keys: KeyFile) -> None:
-        self._keys = keys
+        self._keys, self.identity = keys, keys.identity
 
     def wrap(self, key: bytes, context: bytes) -> bytes:
         name = self._keys.current.encode()
@@ -411,6 +411,17 @@ class KeyStore:
         except FileNotFoundError:
             return ()
         return status.st_ino, status.st_mtime_ns, status.st_size
+
+    @property
+    def identity(self) -> bytes | None:
+        """Secret of the key file's identity as a member of indexes, or None."""
+        provider = self._provider()
+        return provider.identity if isinstance(provider, MasterKeys) else None
+
+    def secrets(self, collection: str) -> dict[str, bytes]:
+        """Return the data keys of ``collection`` by id, for the envelopes of an index's members."""
+        opened = self._unwrapped_bytes(self._entry(collection, self._load()))
+        return {key_id: secret for (_, key_id, _), secret in opened.items()}
 
     def create(self, collection: str, *, exist_ok: bool = False) -> CollectionKeys:
         """Make a collection with its first data key.

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypedDict, get_args
 import numpy as np
 import pyarrow as pa
 
-from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, SealingError, StoreError
+from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, SealingError, StoreError, renamed
 from vecveil.index.blocks import closed
 from vecveil.index.chain import (
     INDEX_JSON,
@@ -34,11 +34,24 @@ from vecveil.index.chain import (
     commit_name,
     encoder_tag,
     header_of,
+    list_name,
+    next_members,
     opened,
+    outdated,
 )
 from vecveil.index.heads import Head, HeadMemory
-from vecveil.index.index_keys import DataKeys, IndexKeys, KeySource, RetiredKeyError
+from vecveil.index.index_keys import (
+    DataKeys,
+    IndexKeys,
+    KeySource,
+    MemberKeys,
+    RetiredKeyError,
+    founders,
+    no_member,
+    without_identity,
+)
 from vecveil.index.keystore import KeyStore
+from vecveil.index.members import Member, Members, Place, public_keys
 from vecveil.index.segments import MANY, Segment, schema, write_segment
 from vecveil.index.state import LoadedSegment, NewVectors, Snapshot, check_texts_there, load
 from vecveil.index.storage import Storage
@@ -49,6 +62,7 @@ from vecveil.validation import check_positive
 RETAIN = 86_400.0  # seconds that a replaced object stays, for backups and readers that began before
 _OWNER = "SealedIndex"
 _NUMBER = re.compile(r"commits/([0-9]{10})")
+_LIST = re.compile(r"commits/([0-9]{10})\.members")
 SEGMENT = re.compile(r"segments/[0-9a-f]{32}")
 _MOST_FETCHED = 2**28  # bytes of a remote index that "auto" copies whole
 _MOST_APPENDS = 64  # small appends before `append` compacts
@@ -72,6 +86,7 @@ class StorageOptions(TypedDict, total=False):
     storage_options: Mapping[str, Any] | None
     exclusive: bool
     vectors: Vectors
+    owner: str | None
 
 
 class SegmentLog:
@@ -97,7 +112,12 @@ class SegmentLog:
         storage_options: Mapping[str, Any] | None = None,
         exclusive: bool = False,
         vectors: Vectors = "auto",
+        owner: str | None = None,
     ) -> None:
+        if owner is not None:
+            with renamed("public", "owner"):
+                public_keys(owner)
+        self._owner = owner
         self.location, self.storage, self.encoder = location, Storage(location, storage_options, cache), encoder
         self._source, self._precision = source, precision
         self.memory = HeadMemory(trusted_state, source.file, self.storage.place)
@@ -162,6 +182,14 @@ class SegmentLog:
                 return False
             self.memory.check(known, Chain.first(mark))
             self.keys, self._mark = self._source.of(mark.uuid, self.location), mark
+            if isinstance(self.keys, MemberKeys) and self.keys.base is None:
+                try:
+                    self.advance()  # only a list of members shows that this key file may open the index
+                except KeyFileError:
+                    self.keys = None
+                    raise
+                except StoreError:
+                    pass  # each use raises it again, and `repair` may delete what is wrong
         return True
 
     def existing(self) -> IndexKeys:
@@ -175,9 +203,11 @@ class SegmentLog:
     def check_reads(self) -> None:
         """Raise `KeyFileError` in a process that cannot unwrap keys."""
         if not self.existing().reads:
+            self.advance()  # a list of members may say otherwise by now
+        if not self.existing().reads:
             raise KeyFileError(
-                f"{_OWNER}: the key provider wraps keys and does not unwrap them: this process adds and deletes rows, "
-                "and does nothing else.",
+                f"{_OWNER}: this key wraps keys and does not unwrap them: a member who only writes, or a key provider "
+                "without unwrap. This process adds and deletes rows, and does nothing else.",
                 code="E-SEAL-OPEN",
                 param="key",
             )
@@ -213,17 +243,20 @@ class SegmentLog:
         """
         with self._loading:
             keys, known = self.existing(), self.memory.read()
-            reading = keys if keys.reads else None
-            chain, ahead = self._start(known, reading) if self.chain is None else (self.chain, {})
+            chain, ahead = self._start(known) if self.chain is None else (self.chain, {})
             number = chain.number
             self.memory.check(known, chain)
             while (content := ahead.pop(chain.number + 1, None) or self.content(chain.number + 1)) is not None:
-                chain = chain.follow(content, reading)
+                chain = chain.follow(content, keys)
                 self.memory.check(known, chain)
             self.memory.check(known, chain, at_head=True)
             if chain is self.chain and not self.storage.has(commit_name(number)):
                 raise self.memory.lost(f"was rolled back, or is not mounted: {commit_name(number)} is gone")
-            if reading and not chain.complete:
+            self._check_founder(known, chain)
+            keys = keys.joined(chain.members)
+            if isinstance(keys, MemberKeys) and not keys.is_member:
+                raise no_member(keys.signer, self.location)
+            if keys.reads and not chain.complete:
                 raise KeyFileError(
                     f"The last commits of {self.location} were written under a data key that was renewed and deleted: "
                     "the storage shows an older state, or the key file comes from a later one.",
@@ -232,45 +265,116 @@ class SegmentLog:
                 )
             if chain is not self.chain:
                 self.memory.note(chain)
-            self.chain = chain
+            self.chain, self.keys = chain, keys
+            if not keys.reads:
+                self.snapshot = None
             return chain
 
-    def _start(self, known: Head | None, keys: IndexKeys | None) -> tuple[Chain, dict[int, bytes | None]]:
+    def _start(self, known: Head | None) -> tuple[Chain, dict[int, bytes | None]]:
         """Return the state from which to follow the chain, for a reader one before a checkpoint, and commits after it.
 
         The commits were read ahead, at once, from a remote storage.
         """
-        listed = {int(match[1]) for name in self.storage.list("commits") if (match := _NUMBER.fullmatch(name))} - {0}
-        head = next(number for number in range(len(listed) + 1) if number + 1 not in listed)
-        if any(number > head for number in listed):  # a listing is not taken at one moment
+        keys, listed = self.existing(), self.storage.list("commits")
+        numbers = {int(match[1]) for name in listed if (match := _NUMBER.fullmatch(name))} - {0}
+        head = next(number for number in range(len(numbers) + 1) if number + 1 not in numbers)
+        if any(number > head for number in numbers):  # a listing is not taken at one moment
             while self.content(head + 1) is not None:
                 head += 1
-        beyond = sorted(number for number in listed if number > head)
+        beyond = sorted(number for number in numbers if number > head)
         for number in {*beyond[:1], *beyond[-1:]}:
-            if self._is_commit(number, keys):  # other files may have such names
+            if self._is_commit(number):  # other files may have such names
                 raise incomplete(self.location, commit_name(head + 1))
         if not head:
             return Chain.first(self._mark), {}
-        header, _ = header_of(self.needed(head), head)
-        start = max(min(header.checkpoint, head) - 1, 0) if keys else head - 1
+        newest = self.needed(head)
+        keys = keys.joined(self._members_before(head, newest, known))
+        start = max(min(header_of(newest, head)[0].checkpoint, head) - 1, 0) if keys.reads else head - 1
         ahead: dict[int, bytes | None] = {}
         if not self.storage.local:
-            numbers = range(start + 1, head + 1)
+            following = range(start + 1, head + 1)
             with ThreadPoolExecutor(16) as pool:
-                ahead = dict(zip(numbers, pool.map(self.content, numbers), strict=True))
+                ahead = dict(zip(following, pool.map(self.content, following), strict=True))
         if known is None or not 0 < known.number < start:
-            header, _ = header_of(ahead.get(start + 1) or self.needed(start + 1), start + 1)
-            return Chain.at(self._mark, start, header.previous), ahead
-        chain = Chain.at(self._mark, known.number, known.digest)
+            first = ahead.get(start + 1) or self.needed(start + 1)
+            members = self._members_before(start + 1, first, known)
+            self._check_newest(start, members, listed)
+            return Chain.at(self._mark, start, header_of(first, start + 1)[0].previous, members), ahead
+        chain = Chain.at(self._mark, known.number, known.digest, self._remembered(known))
         for number in range(known.number + 1, start + 1):  # the remembered commit is a part of this chain
             chain = chain.follow(self.needed(number), None)
         return chain, ahead
 
-    def _is_commit(self, number: int, keys: IndexKeys | None) -> bool:
+    def _members_before(self, number: int, content: bytes, known: Head | None) -> Members | None:
+        """Return the list of members that a commit says was in force before it.
+
+        Each list is checked against the one before it, back to the one that this machine remembers, or to the first.
+        """
+        place, lists = header_of(content, number)[0].in_force, list[tuple[int, bytes]]()
+        members = self._remembered(known) if known and known.members else None
+        while place is not None and place != (members and members.place):
+            content = self._content_at(place, number)
+            lists.append((place.number, content))
+            number, place = place.number, header_of(content, place.number)[0].in_force
+        if place is None:
+            members = None
+        for at, content in reversed(lists):
+            members = next_members(self._mark, at, members, content)
+        return members
+
+    def _remembered(self, known: Head) -> Members | None:
+        """Return the list of members that this machine remembers."""
+        place = known.members
+        if place is None or known.founder is None:
+            return None
+        header, _ = header_of(self._content_at(place, place.number + 1), place.number)
+        assert header.members is not None  # the digest is that of a list which was checked
+        return Members(place, known.founder, header.key_id, header.members)
+
+    def _content_at(self, place: Place, before: int) -> bytes:
+        """Return the commit at a place that a later one names."""
+        content = self.needed(place.number) if place.number < before else b""
+        if hashlib.sha256(content).hexdigest() != place.digest:
+            raise self.memory.lost(
+                f"shows a different commit {place.number:,} than a later commit, or this machine, saw"
+            )
+        return content
+
+    def _check_newest(self, start: int, members: Members | None, listed: Mapping[str, Any]) -> None:
+        """Raise if a commit up to ``start`` has a newer list of members than ``members``.
+
+        A member who was removed could otherwise name the earlier list to a machine that has seen no later one.
+        """
+        there = members.place.number if members else 0
+        for name in listed:
+            number = int(match[1]) if (match := _LIST.fullmatch(name)) else 0
+            if there < number <= start and header_of(self.needed(number), number)[0].members is not None:
+                raise outdated(start + 1, number)
+
+    def _check_founder(self, known: Head | None, chain: Chain) -> None:
+        """Raise unless the first list of members is by the owner whom the caller or this machine expects."""
+        founder = chain.members.founder if chain.members else None
+        keys = self.existing()
+        expected = self._owner or (known.founder if known else None)
+        if expected is None and founder is not None and isinstance(keys, MemberKeys) and keys.base is not None:
+            expected = keys.signer.public  # this key file made the index
+        if expected not in (None, founder):
+            raise StoreError(
+                f"The list of members of {self.location} does not begin with the owner {expected}, whom `owner` or an "
+                f"earlier use of this machine names, but with {founder or 'nobody: the index was never shared'}. The "
+                "storage shows another index or history. Ask that owner.",
+                code="E-INDEX-OWNER",
+                param="owner",
+            )
+
+    def _is_commit(self, number: int) -> bool:
         """Return whether an object is a commit of this index, as far as this process can tell."""
         try:
             content = self.needed(number)
-            header_of(content, number) if keys is None else opened(self._mark, number, content, keys)
+            header, _ = header_of(content, number)
+            keys = self.existing()
+            if header.signer is None and keys.reads:
+                opened(self._mark, number, content, keys)
         except RetiredKeyError:
             return True
         except (StoreError, KeyFileError):
@@ -292,10 +396,12 @@ class SegmentLog:
 
     def _published(self, chain: Chain, content: bytes) -> Chain | None:
         """Create the next commit; return the state after it, or None if its number is taken. It is then durable."""
-        keys = self.existing()
-        after = chain.follow(content, keys if keys.reads else None)
+        after = chain.follow(content, self.existing())
         name = commit_name(after.number)
         self._check_same_place(chain)  # no commit is left in a folder that was made anew
+        if after.members is not chain.members:
+            with contextlib.suppress(FileExistsError):
+                self.storage.create(list_name(after.number), b"")
         try:
             self.storage.create(name, content)
         except FileExistsError as error:
@@ -310,7 +416,7 @@ class SegmentLog:
                 return None
         self._check_same_place(chain, created=name)
         with self._loading:
-            self.chain = after
+            self.chain, self.keys = after, self.existing().joined(after.members)
             self.memory.note(after)
         return after
 
@@ -372,7 +478,6 @@ class SegmentLog:
     def refresh(self, *, afresh: bool = False) -> Snapshot:
         """See `SealedIndex.refresh`."""
         with self._loading:
-            self.check_reads()
             if afresh:
                 self.snapshot = None
                 for name in self.storage.copies():
@@ -381,6 +486,7 @@ class SegmentLog:
             before = self.snapshot or Snapshot({}, {}, {})
             while True:
                 chain = self.advance()
+                self.check_reads()
                 self._check_encoder(chain)
                 added = {name: stored for name, stored in chain.objects.items() if name not in before.parts}
                 keep = [name for name in before.parts if name in chain.objects]
@@ -497,12 +603,14 @@ class SegmentLog:
         with self._changing:
             if not deleted and encoder is not self.encoder:
                 raise _other_encoder("This process encoded the index again meanwhile. Add the rows again.", "vectors")
+            kind: Kind = "delete" if deleted else "append"
             keys, chain = self.made(), self.advance()
             self._check_writable(chain.mark)
             objects: list[StoredObject] = []
             under: Any = None
             while True:
                 self._check_encoder(chain)
+                chain.check_may(keys, kind)
                 if n is not None and chain.dimension not in (None, n):
                     raise IncompatibleError(
                         f"The index has vectors of {chain.dimension} dimensions; these have {n}. Use the encoder of "
@@ -520,12 +628,7 @@ class SegmentLog:
                         tables = _parts(_marked(columns(*layout), deleted=deleted))
                         objects = [self._write(table, layout, chain.key_id) for table in tables]
                     content = chain.commit(
-                        "delete" if deleted else "append",
-                        keys,
-                        time=time.time(),
-                        layout=layout,
-                        encoder=_noted(self.encoder),
-                        adds=objects,
+                        kind, keys, time=time.time(), layout=layout, encoder=_noted(self.encoder), adds=objects
                     )
                 except KeyFileError:  # the key may have been renewed and deleted meanwhile
                     before, chain = chain, self.advance()
@@ -539,7 +642,7 @@ class SegmentLog:
                     break
             if self.snapshot is not None:
                 self.refresh()
-            if keys.reads and len(_small_appends(after)) >= _MOST_APPENDS:
+            if self.existing().reads and len(_small_appends(after)) >= _MOST_APPENDS:
                 with contextlib.suppress(StoreError):  # the rows are durable in any case
                     self.rewrite(self._small, once=True)
 
@@ -582,6 +685,7 @@ class SegmentLog:
                 with self._loading:
                     snapshot = self.refresh()
                     chain = self.chain or self.advance()  # the commit that the snapshot is of
+                chain.check_may(keys, kind)
                 self._check_writable(chain.mark)
                 if any(each.name in chain.objects for each in outputs):
                     break  # this commit was created, whatever the storage answered
@@ -692,28 +796,105 @@ class SegmentLog:
 
     def renew_keys(self) -> None:
         """See `SealedIndex.reseal`."""
-        keys = self.existing()
-        if not isinstance(keys, DataKeys) or not isinstance(keys.store, KeyStore):
-            raise InvalidInputError(
-                f"{_OWNER}.reseal: only a key store has data keys to renew; this index has a different kind of key.",
-                param="key",
-            )
         with self._changing:
+            keys, chain = self.existing(), self.advance()
+            base = founders(keys)
+            if chain.members is not None and isinstance(keys, MemberKeys):
+                chain.check_may(keys, "renew keys")
+                self._renew(keys.renewed())
+                return
+            if base is None or not isinstance(base.store, KeyStore):
+                raise InvalidInputError(
+                    f"{_OWNER}.reseal: only a key store has data keys to renew; this is a different kind of key.",
+                    param="key",
+                )
             # A renewal that was interrupted before its commit continues. One that was interrupted after its commit is
             # finished first; then a new one begins.
-            if self.advance().key_id == keys.current():
-                keys.store.retire(keys.collection, keep=bytes.fromhex(keys.current()))
-                keys.store.rotate(keys.collection)
-            new = keys.current()
-            self.rewrite(_everything, "renew keys", whole=True, clear=True, retain=0, key_id=new)
-            self.clear()
+            if chain.key_id == base.current():
+                base.store.retire(base.collection, keep=bytes.fromhex(base.current()))
+                base.store.rotate(base.collection)
+            new = base.current()
+            self._renew(new)
             # Another renewal may have made a newer key meanwhile: keep the key of what was verified.
-            keys.store.retire(keys.collection, keep=bytes.fromhex(new))
+            base.store.retire(base.collection, keep=bytes.fromhex(new))
+
+    def _renew(self, key_id: str) -> None:
+        self.rewrite(_everything, "renew keys", whole=True, clear=True, retain=0, key_id=key_id)
+        self.clear()
+
+    def change_members(self, change: Callable[[Sequence[Member]], Sequence[Member]]) -> None:
+        """Commit the list that ``change`` makes of the one in force; renew the keys if a reader is no longer in it.
+
+        Two owners may do so at once: the later one changes the list of the earlier one.
+        """
+        with self._changing:
+            for _ in range(_ROUNDS):
+                keys, chain = self.existing(), self.advance()
+                keys = keys.joined(chain.members)
+                before = chain.members.listing.members if chain.members else ()
+                if keys.signer is None:
+                    raise without_identity()
+                self.check_reads()
+                chain.check_may(keys, "members")
+                self._check_writable(chain.mark)
+                first = () if chain.members else (Member(keys.signer.public, ("owner",)),)
+                after = change([*before, *first])
+                if [_person(member) for member in after] == [_person(member) for member in before]:
+                    break
+                if not any(member.public == keys.signer.public and "owner" in member.roles for member in after):
+                    raise InvalidInputError(
+                        f"{_OWNER}: an owner cannot give up its own role, since it has to renew the keys then. Another "
+                        "owner can do it.",
+                        code="E-INDEX-ROLE",
+                        param="public",
+                    )
+                content = chain.commit(
+                    "members", keys, time=time.time(), layout=(chain.dimension, chain.precision), members=after
+                )
+                if self._published(chain, content):
+                    break
+            else:
+                raise StoreError(f"{_OWNER}: other processes kept writing. Try again.", code="E-INDEX-BUSY")
+            chain = self.advance()
+            if chain.members and chain.members.listing.renew:
+                self.renew_keys()
+
+    def repair(self) -> list[str]:
+        """See `SealedIndex.repair`."""
+        with self._changing, self._loading:
+            known, keys = self.memory.read(), self.existing()
+            chain = Chain.first(self._mark)
+            refused: StoreError | None = None
+            while refused is None and (content := self.content(chain.number + 1)) is not None:
+                try:
+                    chain = chain.follow(content, keys)
+                    self.memory.check(known, chain)
+                except StoreError as error:
+                    refused = error
+            if chain.members is None:
+                raise InvalidInputError(
+                    f"{_OWNER}.repair: only an index with members has commits to refuse. Restore a damaged index with "
+                    "`vecveil index copy`.",
+                    param="location",
+                )
+            self._check_founder(known, chain)
+            chain.check_may(keys, "members")
+            if refused is None:
+                return []
+            if known is not None and known.number > chain.number:
+                raise refused  # this machine has seen a good commit there
+            numbers = [int(match[1]) for name in self.storage.list("commits") if (match := _NUMBER.fullmatch(name))]
+            names = [commit_name(number) for number in sorted(numbers, reverse=True) if number > chain.number]
+            if self.content(chain.number + 1) == content:
+                self.storage.delete(names)
+            self.chain = None
+            return names[::-1]
 
     def reencode(self, encoder: TextEncoder, *, show_progress: bool | None = None) -> None:
         """See `SealedIndex.reencode`."""
-        self.existing()
-        if self.advance().encoder == encoder.model_fingerprint:
+        keys, chain = self.existing(), self.advance()
+        chain.check_may(keys, "re-encode")
+        if chain.encoder == encoder.model_fingerprint:
             self.encoder = encoder
             return
         snapshot = self.refresh()
@@ -845,6 +1026,11 @@ def incomplete(location: str, name: str) -> StoreError:
         "Restore it from a backup of the storage.",
         code="E-INDEX-INCOMPLETE",
     )
+
+
+def _person(member: Member) -> tuple[object, ...]:
+    """Return what distinguishes a member in a list; an envelope is never the same twice."""
+    return member.public, member.roles, member.name
 
 
 def _noted(encoder: TextEncoder | None) -> tuple[str, str] | tuple[None, None]:

@@ -12,6 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary, WeakSet
@@ -26,6 +27,7 @@ from vecveil.index.blob import check_range, metadata_json
 from vecveil.index.filters import MetadataTable, Where, check_compared, check_where, named_fields
 from vecveil.index.index_keys import KeySource
 from vecveil.index.log import RETAIN, SegmentLog, StorageOptions
+from vecveil.index.members import Member, Role, checked_member, public_keys
 from vecveil.index.scan import nearest
 from vecveil.index.sealer import Ranking, Unsealed
 from vecveil.index.segments import PRECISIONS, encode_vectors
@@ -70,6 +72,25 @@ class SearchOptions(TypedDict, total=False):
     candidates: int | None
 
 
+@dataclass(frozen=True)
+class MembersOfIndex:
+    """Result of `SealedIndex.members`.
+
+    Attributes:
+        founder: public string of the owner who first shared the index, or None.
+        members: ``public``, ``roles`` and ``name`` of each.
+        renewal_pending: whether somebody was removed who still has the data key: `SealedIndex.remove` was interrupted.
+    """
+
+    founder: str | None
+    members: tuple[dict[str, Any], ...]
+    renewal_pending: bool
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return asdict(self)
+
+
 class SealedIndex:
     """Texts and vectors in encrypted segments, searched by exact cosines in the memory of this process.
 
@@ -100,6 +121,9 @@ class SealedIndex:
             which of a remote index are copied; or ``remote``, fetched from the storage by parts, which shows it which
             rows a query ranks. ``auto`` takes memory while half of it is free, then disk, and ``remote`` for a remote
             index of more than 256 MiB of which nothing has been copied.
+        owner: public string (``veil1…``) of the owner who first shared the index. Without it the first use on this
+            machine decides. A member who only writes needs it most: a forged list of members would let the storage's
+            operator open what is written.
 
     Guarantee:
         The storage contains ciphertext (AES-256-GCM). Its operator, and whoever steals it, learns the number of
@@ -185,6 +209,12 @@ class SealedIndex:
     def encoder(self) -> TextEncoder | None:
         """Encoder of texts and queries."""
         return self._log.encoder
+
+    @property
+    def reads(self) -> bool:
+        """Whether this key opens rows; a writer's, or that of a provider without ``unwrap``, adds and deletes them."""
+        self._log.state()
+        return self._log.existing().reads
 
     def close(self) -> None:
         """Close the files and drop what is in memory."""
@@ -537,7 +567,8 @@ class SealedIndex:
         """Rewrite every segment that contains a version of these rows without them; return how many rows were there.
 
         No object of the index contains the rows afterwards, nor what unfinished writes have left. Backups of the
-        storage from before open as long as their data key exists: `reseal` deletes it.
+        storage from before open as long as their data key exists: `reseal` deletes it, but not the copies for the
+        members of a shared index.
 
         ``where`` selects among stored versions, too. A row that matches, or was deleted and matched, goes with all its
         versions. Of a row that matched before it was changed, the older versions go. The index is then read again, and
@@ -607,7 +638,8 @@ class SealedIndex:
     def reseal(self, *, show_progress: bool | None = None) -> int:
         """Rewrite every segment under a new data key and delete the older keys; return the number of rows.
 
-        Others go on reading and writing. After an interruption call it again. Commits from before no longer open.
+        Others go on reading and writing. After an interruption call it again. Commits from before no longer open; those
+        of a shared index open for who could read then, as an older copy of the storage does.
 
         Raises:
             InvalidInputError: the key is no key store, so there is no key to delete.
@@ -617,6 +649,88 @@ class SealedIndex:
             self._log.renew_keys()
             entry.rows = rows = self._snapshot().count()
         return rows
+
+    def members(self) -> MembersOfIndex:
+        """Return who may read and write; of an index that was never shared nobody is listed.
+
+        Raises:
+            StoreError: there is no index.
+        """
+        self._log.existing()
+        members = self._log.advance().members
+        if members is None:
+            return MembersOfIndex(None, (), renewal_pending=False)
+        listing = members.listing
+        people = tuple({"public": m.public, "roles": m.roles, "name": m.name} for m in listing.members)
+        return MembersOfIndex(members.founder, people, renewal_pending=listing.renew)
+
+    def share(self, public: str, roles: Role | Sequence[Role], *, name: str | None = None) -> None:
+        """Make somebody a member of the index, or change the roles of a member.
+
+        The first call makes this key file's identity an owner, and every later commit is signed. Taking ``reader`` from
+        a member renews the keys as `remove` does.
+
+        Args:
+            public: public string of the member's key file, which `vecveil key new` prints.
+            roles: ``owner``, or one or both of ``reader`` and ``writer``. A writer who does not read adds rows and
+                deletes them by id, and holds nothing that opens the index.
+            name: for `members`; the storage's operator sees it.
+
+        Raises:
+            InvalidInputError: not a public string, or an owner would take its own role.
+            KeyFileError: this key file is no owner's.
+        """
+        new = checked_member(public, roles, name)
+
+        def changed(members: Sequence[Member]) -> list[Member]:
+            earlier = next((member for member in members if member.public == public), None)
+            if earlier is None:
+                return [*members, new]
+            entry = Member(public, new.roles, name or earlier.name)
+            return [entry if member is earlier else member for member in members]
+
+        with self._operation("share", changes=True):
+            self._log.change_members(changed)
+
+    def remove(self, public: str) -> None:
+        """Take a member from the list; of one who reads, renew the keys as `reseal` does.
+
+        Commits that the member signs from then on are refused. After an interruption call it again, by this or another
+        owner; until then `members` reports that the renewal is pending. What the member copied stays readable to them,
+        and so does an old copy of the storage.
+
+        Raises:
+            InvalidInputError: nobody of this public string is a member, or it is this key file's own.
+            KeyFileError: this key file is no owner's.
+        """
+        public_keys(public)
+
+        def changed(members: Sequence[Member]) -> list[Member]:
+            chain = self._log.chain
+            pending = chain is not None and chain.members is not None and chain.members.listing.renew
+            if not pending and all(member.public != public for member in members):
+                raise InvalidInputError(
+                    f"{_OWNER}.remove: nobody of this public string is a member.", code="E-INDEX-PUBLIC", param="public"
+                )
+            return [member for member in members if member.public != public]
+
+        with self._operation("remove", changes=True):
+            self._log.change_members(changed)
+
+    def repair(self) -> list[str]:
+        """Delete the commits from the first one on that is refused; return their names.
+
+        Somebody who can write to the storage, such as a former writer, can put a commit there that no member made, and
+        thereby stop everybody. No owner acknowledged it or what follows. Run it on a machine that uses the index: it
+        refuses to delete a commit that this machine has seen to be good.
+
+        Raises:
+            InvalidInputError: the index was never shared.
+            KeyFileError: this key file is no owner's.
+            StoreError: a commit that this machine has seen is damaged. Restore it from a backup.
+        """
+        with self._operation("repair", changes=True):
+            return self._log.repair()
 
     def reencode(
         self, encoder: str | Encoder | Callable[[list[str]], Any], *, show_progress: bool | None = None
@@ -651,7 +765,10 @@ class SealedIndex:
         if self._audit_log is None:
             yield AuditEntry()
             return
-        with self._audit_log.operation(name, index=Path(self.location).name, changes=changes) as entry:
+        keys, chain = self._log.keys, self._log.chain
+        member = keys.signer.public if keys and keys.signer and chain and chain.members else None
+        place = Path(self.location).name
+        with self._audit_log.operation(name, index=place, principal=member, changes=changes) as entry:
             entry.fields = functools.partial(self.logged_fields, where)
             yield entry
 

@@ -450,7 +450,6 @@ def test_a_key_store_of_a_provider_that_vanishes_is_not_begun_anew(tmp_path: Pat
 
 def test_an_index_wraps_under_its_own_keys_alone(path: Path) -> None:
     keys = KeySource(path, "notes").new()
-    assert isinstance(keys, DataKeys)
     keys.wrap(bytes(32), "segments/1", keys.current())
     key_id = keys.current()
     again = DataKeys(KeyStore(path), "notes")  # of a process that has not read the keys since

@@ -1,0 +1,243 @@
+"""Members of an index: identities, roles, and the list of members that a commit carries.
+
+An identity is one random secret in a key file. Two keys are derived from it: X25519 receives the data key of an index
+(HPKE, RFC 9180), Ed25519 signs commits. Their public string names the member; it is not secret.
+
+The list is in clear, since a writer who cannot read has to verify signers, too: the storage's operator sees the number,
+roles, names and public strings of the members.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NoReturn, get_args
+from uuid import UUID
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import Meta, Struct
+
+from vecveil.errors import InvalidInputError, MissingDependencyError
+
+Role = Literal["owner", "reader", "writer"]
+SIGNATURE_BYTES = 64
+SEALED_BYTES = 80  # of a 32-byte key: X25519 key, ciphertext and tag
+_PREFIX = "veil1"
+_LONGEST_NAME = 100
+Public = Annotated[str, Meta(pattern=r"^veil1[0-9A-Za-z_-]{91}\Z")]
+_Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+
+class Place(Struct, frozen=True, forbid_unknown_fields=True):
+    """Number and digest of a commit."""
+
+    number: Annotated[int, Meta(ge=1, lt=2**53)]
+    digest: _Digest
+
+
+class Member(Struct, frozen=True, forbid_unknown_fields=True):
+    """A member of an index.
+
+    Attributes:
+        public: public string of the identity.
+        roles: ``owner`` alone, or ``reader``, ``writer`` or both.
+        name: of the owners' choice, or None; the storage's operator sees it.
+        envelope: the data key, sealed to the member; None for a member who does not read.
+    """
+
+    public: Public
+    roles: tuple[Role, ...]
+    name: Annotated[str, Meta(min_length=1, max_length=_LONGEST_NAME)] | None = None
+    envelope: bytes | None = None
+
+    @property
+    def reads(self) -> bool:
+        return "owner" in self.roles or "reader" in self.roles
+
+    def may(self, kind: str) -> bool:
+        """Return whether the member may make a commit of this kind."""
+        if kind in ("append", "delete"):
+            return "owner" in self.roles or "writer" in self.roles
+        return "owner" in self.roles or (kind == "replace" and len(self.roles) == 2)
+
+
+class MemberList(Struct, frozen=True, forbid_unknown_fields=True):
+    """The list that a commit carries.
+
+    Attributes:
+        index_key: X25519 key to which writers seal the keys of their objects; derived from the data key.
+        renew: whether somebody was removed who has the data key.
+    """
+
+    index_key: Annotated[bytes, Meta(min_length=32, max_length=32)]
+    members: tuple[Member, ...]
+    renew: bool = False
+
+    def problem(self) -> str | None:
+        """Return what is wrong with the list, or None."""
+        publics = [member.public for member in self.members]
+        if len(set(publics)) < len(publics):
+            return "lists a member twice"
+        if not any("owner" in member.roles for member in self.members):
+            return "lists no owner"
+        for member in self.members:
+            if member.roles not in (("owner",), ("reader",), ("writer",), ("reader", "writer")):
+                return "lists a member with other roles than there are"
+            if not (member.name or "x").isprintable() or (member.envelope is not None) is not member.reads:
+                return "lists a member in another form"
+            try:
+                public_keys(member.public)
+            except InvalidInputError:
+                return "lists a damaged public string"
+        return None
+
+
+@dataclass(frozen=True)
+class Members:
+    """The members of an index after a commit.
+
+    Attributes:
+        place: of the commit with the list.
+        founder: public string of the owner who signed the first list.
+        key_id: of the data key in the envelopes.
+    """
+
+    place: Place
+    founder: str
+    key_id: str
+    listing: MemberList
+
+    def member(self, public: str | None) -> Member | None:
+        """Return the member with this public string, or None."""
+        return next((member for member in self.listing.members if member.public == public), None)
+
+
+class Identity:
+    """The secret keys of one member. Its repr shows the public string alone; it cannot be pickled.
+
+    Args:
+        secret: 32 random bytes of a key file.
+    """
+
+    __slots__ = ("_exchange", "_signing", "public")
+
+    def __init__(self, secret: bytes) -> None:
+        self._exchange = X25519PrivateKey.from_private_bytes(derived(secret, b"member exchange"))
+        self._signing = Ed25519PrivateKey.from_private_bytes(derived(secret, b"member signature"))
+        keys = self._exchange.public_key().public_bytes_raw() + self._signing.public_key().public_bytes_raw()
+        self.public = _written(keys + _checksum(keys))
+
+    def __repr__(self) -> str:
+        return f"Identity({self.public!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Identity: secret keys are not pickled; let each worker read its key file.")
+
+    def sign(self, content: bytes) -> bytes:
+        """Return the signature (64 bytes) of ``content``."""
+        return self._signing.sign(content)
+
+    def open(self, envelope: bytes, context: bytes) -> bytes:
+        """Return what `seal` sealed; raise `InvalidTag` if it does not open."""
+        return unsealed(envelope, self._exchange, context)
+
+
+def public_keys(public: Any) -> tuple[X25519PublicKey, Ed25519PublicKey]:
+    """Return the keys in a public string; raise `InvalidInputError` for any other string."""
+    try:
+        content = base64.urlsafe_b64decode(f"{public.removeprefix(_PREFIX)}=")
+        keys = content[:64]
+        if content[64:] != _checksum(keys) or _written(content) != public:
+            raise ValueError
+        return X25519PublicKey.from_public_bytes(keys[:32]), Ed25519PublicKey.from_public_bytes(keys[32:])
+    except (ValueError, TypeError, AttributeError):
+        raise InvalidInputError(
+            "`public` is not the public string of a member, veil1…, or is cut. `vecveil key list FILE` prints it.",
+            code="E-INDEX-PUBLIC",
+            param="public",
+        ) from None
+
+
+def is_signed(public: str, signature: bytes, content: bytes) -> bool:
+    """Return whether the member signed ``content``."""
+    try:
+        public_keys(public)[1].verify(signature, content)
+    except (InvalidSignature, InvalidInputError):
+        return False
+    return True
+
+
+def seal(secret: bytes, key: X25519PublicKey, context: bytes) -> bytes:
+    """Return ``secret`` sealed to a public key (HPKE in base mode), bound to ``context``."""
+    try:
+        return bytes(_suite().encrypt(secret, key, context))
+    except ValueError:  # a key of low order, which no identity has
+        raise InvalidInputError(
+            "`public` has a key that nothing can be sealed to.", code="E-INDEX-PUBLIC", param="public"
+        ) from None
+
+
+def unsealed(sealed: bytes, key: X25519PrivateKey, context: bytes) -> bytes:
+    """Return what `seal` sealed; raise `InvalidTag` if it does not open."""
+    try:
+        return bytes(_suite().decrypt(sealed, key, context))
+    except ValueError as error:  # a key of low order
+        raise InvalidTag from error
+
+
+def envelope_context(index: UUID, key_id: str) -> bytes:
+    return b"vecveil envelope 1" + index.bytes + key_id.encode()
+
+
+def exchange_key(secret: bytes, index: UUID) -> X25519PrivateKey:
+    """Return the key of an index that opens the object keys of writers; it follows from the data key."""
+    return X25519PrivateKey.from_private_bytes(derived(secret, b"index exchange" + index.bytes))
+
+
+def derived(secret: bytes, purpose: bytes) -> bytes:
+    """Return 32 bytes for one purpose."""
+    return HKDF(SHA256(), 32, salt=b"vecveil members 1", info=purpose).derive(secret)
+
+
+def checked_member(public: Any, roles: Any, name: Any) -> Member:
+    """Return a member; raise `InvalidInputError` for arguments that no list may have."""
+    public_keys(public)
+    listed = [roles] if isinstance(roles, str) else list(roles)
+    if not listed or not set(listed) <= set(get_args(Role)):
+        raise InvalidInputError(
+            f"`roles` has one or more of {', '.join(get_args(Role))}.", code="E-INPUT-NAME", param="roles"
+        )
+    if not (name is None or (isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable())):
+        raise InvalidInputError(
+            f"`name` has 1 to {_LONGEST_NAME} printable characters.", code="E-INPUT-NAME", param="name"
+        )
+    every: tuple[Role, ...] = ("reader", "writer")
+    return Member(public, ("owner",) if "owner" in listed else tuple(r for r in every if r in listed), name)
+
+
+def lost_readers(before: Iterable[Member], after: Collection[Member]) -> bool:
+    """Return whether somebody who read the index no longer does."""
+    reading = {member.public for member in after if member.reads}
+    return any(member.reads and member.public not in reading for member in before)
+
+
+def _written(content: bytes) -> str:
+    return _PREFIX + base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def _checksum(keys: bytes) -> bytes:
+    return hashlib.sha256(b"vecveil member 1" + keys).digest()[:4]
+
+
+def _suite() -> Any:
+    try:
+        from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+    except ImportError:
+        raise MissingDependencyError("Members of an index (HPKE)", "cryptography>=47", "index") from None
+    return Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)

@@ -1,0 +1,478 @@
+"""A shared sealed index: what owners, readers and writers can do, and what somebody outside of the list cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from harness.errors import raises
+from vecveil.index import SealedIndex, Sealer
+from vecveil.index import chain as rules
+from vecveil.index.backup import copy, verify
+from vecveil.index.chain import Chain, commit_name, header_of, list_name, next_members
+from vecveil.index.index_keys import MemberKeys
+from vecveil.index.members import Identity, Member
+from vecveil.keys import KeyFile
+
+N = 8
+Open = Callable[..., SealedIndex]
+
+
+class Shared:
+    """An index of an owner, shared with a reader, a writer and somebody who is both."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.place = folder, folder / "notes"
+        self.public: dict[str, str] = {}
+        for name in ("owner", "second", "reader", "writer", "both", "stranger"):
+            identity = KeyFile.create(folder / f"{name}.key", "1").identity
+            assert identity is not None
+            self.public[name] = Identity(identity).public
+        with self.open("owner") as index:
+            add(index, "first")
+            index.share(self.public["reader"], "reader", name="Anna")
+            index.share(self.public["writer"], "writer")
+            index.share(self.public["both"], ["writer", "reader"])
+
+    def open(self, name: str, **options: Any) -> SealedIndex:
+        return SealedIndex(self.place, self.folder / f"{name}.key", max_staleness=0, **options)
+
+    def afresh(self, name: str, **options: Any) -> SealedIndex:
+        """Open the index on a machine that has not seen it."""
+        shutil.rmtree(self.folder / f"{name}.key.heads", ignore_errors=True)
+        return self.open(name, **options)
+
+    def identity(self, name: str) -> Identity:
+        secret = KeyFile.from_file(self.folder / f"{name}.key").identity
+        assert secret is not None
+        return Identity(secret)
+
+    def put(self, number: int, content: bytes) -> None:
+        (self.place / commit_name(number)).write_bytes(content)
+
+    def state(self) -> Chain:
+        with self.open("owner") as index:
+            return index._log.advance()
+
+
+def add(index: SealedIndex, *ids: str) -> None:
+    index.add([f"text of {name}" for name in ids], ids=list(ids), vectors=np.eye(N)[: len(ids)] + 1)
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Shared:
+    return Shared(tmp_path)
+
+
+def test_readers_see_what_writers_add_and_the_other_way_round_nothing(shared: Shared) -> None:
+    with shared.open("writer") as writer:
+        add(writer, "second")
+        writer.delete(["first"])
+        for work in (writer.count, writer.get, lambda: writer.search(np.ones(N)), writer.compact):
+            with raises("E-SEAL-OPEN"):
+                work()
+        with raises("E-INDEX-ROLE"):
+            writer.reseal()
+    for name in ("owner", "reader", "both"):
+        for open_ in (shared.open, shared.afresh):
+            with open_(name) as index:
+                assert index.get().texts == ["text of second"]
+    with shared.open("reader") as reader:
+        for change in (
+            lambda: add(reader, "third"),
+            lambda: reader.delete(["second"]),
+            reader.compact,
+            lambda: reader.forget(["second"]),
+            reader.reseal,
+            lambda: reader.share(shared.public["stranger"], "reader"),
+        ):
+            with raises("E-INDEX-ROLE"):
+                change()
+    with shared.open("both") as both:
+        add(both, "third")
+        both.forget(["second"])
+        assert both.ids() == ["third"]
+        for change in (both.reseal, lambda: both.remove(shared.public["owner"])):
+            with raises("E-INDEX-ROLE"):
+                change()
+    with raises("E-SEAL-COLLECTION", "key") as error:
+        shared.open("stranger")
+    assert shared.public["stranger"] in str(error.value), "the error says what to send to an owner"
+
+
+def test_members_are_listed_for_each_of_them(shared: Shared) -> None:
+    for name in ("owner", "reader", "writer"):
+        with shared.afresh(name) as index:
+            found = index.members()
+            assert found.founder == shared.public["owner"]
+            assert [(each["roles"], each["name"]) for each in found.members] == [
+                (("owner",), None),
+                (("reader",), "Anna"),
+                (("writer",), None),
+                (("reader", "writer"), None),
+            ]
+            assert not found.renewal_pending
+    with shared.open("owner") as index:
+        before = index._log.advance().number
+        index.share(shared.public["reader"], "reader")  # keeps the name, changes nothing
+        assert index._log.advance().number == before
+    lonely = SealedIndex(shared.folder / "lonely", shared.folder / "owner.key")
+    add(lonely, "a")
+    assert lonely.members().members == ()
+
+
+def test_a_removed_member_is_refused_and_reads_nothing_new(shared: Shared) -> None:
+    both = shared.open("both")
+    assert both.count() == 1
+    keys = {path.name for path in (shared.place / "segments").iterdir()}
+    with shared.open("owner") as index:
+        index.remove(shared.public["both"])
+        assert not index.members().renewal_pending
+        assert not keys & {path.name for path in (shared.place / "segments").iterdir()}
+        add(index, "second")
+    for change in (both.count, lambda: add(both, "late")):
+        with raises("E-SEAL-COLLECTION"):
+            change()
+    both.close()
+    with raises("E-SEAL-COLLECTION"):
+        shared.afresh("both")
+    with shared.open("reader") as reader:
+        assert sorted(reader.ids()) == ["first", "second"]
+
+
+def test_removing_a_writer_writes_no_segment_again(shared: Shared) -> None:
+    with shared.open("owner") as index:
+        before = {path.name for path in (shared.place / "segments").iterdir()}
+        index.remove(shared.public["writer"])
+        assert before == {path.name for path in (shared.place / "segments").iterdir()}
+        with raises("E-INDEX-PUBLIC", "public"):
+            index.remove(shared.public["writer"])
+
+
+def test_an_index_keeps_an_owner(shared: Shared) -> None:
+    with shared.open("owner") as index:
+        for change in (
+            lambda: index.remove(shared.public["owner"]),
+            lambda: index.share(shared.public["owner"], "reader"),
+        ):
+            with raises("E-INDEX-ROLE", "public"):
+                change()
+        index.share(shared.public["second"], "owner")
+    with shared.open("second") as index:
+        index.remove(shared.public["owner"])
+        add(index, "of the second")
+    with raises("E-SEAL-COLLECTION"):
+        shared.open("owner").count()
+    with shared.afresh("reader") as index:
+        assert sorted(index.ids()) == ["first", "of the second"]
+        assert index.members().founder == shared.public["owner"]
+
+
+def test_a_second_owner_renews_the_keys(shared: Shared) -> None:
+    with shared.open("owner") as index:
+        index.share(shared.public["second"], "owner")
+        owner = shared.open("owner")
+        with shared.open("second") as second:
+            assert second.reseal() == 1
+            add(second, "second")
+        assert sorted(owner.ids()) == ["first", "second"]
+        add(owner, "third")
+        owner.close()
+    for name in ("owner", "second", "reader", "both"):
+        with shared.afresh(name) as opened:
+            assert len(opened.ids()) == 3
+
+
+def test_a_reader_who_becomes_a_writer_loses_the_key(shared: Shared) -> None:
+    reader = shared.open("reader")
+    assert reader.count() == 1
+    with shared.open("owner") as index:
+        key = shared.state().key_id
+        index.share(shared.public["reader"], "writer")
+        assert shared.state().key_id != key
+        index.share(shared.public["writer"], ["reader", "writer"])
+    add(reader, "mine")
+    with raises("E-SEAL-OPEN"):
+        reader.count()
+    reader.close()
+    with shared.open("writer") as writer:
+        assert sorted(writer.ids()) == ["first", "mine"]
+
+
+def test_a_writer_becomes_a_reader_while_it_has_the_index_open(shared: Shared) -> None:
+    with shared.open("writer") as writer:
+        add(writer, "a")
+        with shared.open("owner") as index:
+            index.share(shared.public["writer"], ["reader", "writer"])
+        assert sorted(writer.ids()) == ["a", "first"]
+
+
+def test_two_owners_change_the_list_at_once(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    with shared.open("owner") as index:
+        index.share(shared.public["second"], "owner")
+    second, owner = shared.open("second"), shared.open("owner")
+    second._log.advance()
+    publish = second._log._published
+    meanwhile = [lambda: owner.share(shared.public["stranger"], "reader")]
+
+    def published(chain: Chain, content: bytes) -> Chain | None:
+        while meanwhile:
+            meanwhile.pop()()
+        return publish(chain, content)
+
+    monkeypatch.setattr(second._log, "_published", published)
+    second.share(shared.public["writer"], ["reader", "writer"])
+    roles = {each["public"]: each["roles"] for each in owner.members().members}
+    assert roles[shared.public["stranger"]] == ("reader",)
+    assert roles[shared.public["writer"]] == ("reader", "writer")
+    meanwhile.append(lambda: owner.remove(shared.public["second"]))
+    with raises("E-SEAL-COLLECTION"):
+        second.share(shared.public["stranger"], "owner")
+
+
+def test_only_a_key_file_with_an_identity_has_members(tmp_path: Path) -> None:
+    with SealedIndex(tmp_path / "notes", bytes(range(32))) as index:
+        add(index, "a")
+        with raises("E-INDEX-IDENTITY", "key"):
+            index.share(Identity(bytes(range(32))).public, "reader")
+        with raises("E-INDEX-PUBLIC", "public"):
+            index.share("anna", "reader")
+        with raises("E-INPUT-NAME", "roles"):
+            index.share(Identity(bytes(range(32))).public, "admin")  # type: ignore[arg-type]
+
+
+def test_a_sealer_and_a_variable_name_an_identity_too(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SealedIndex(shared.place, Sealer(shared.folder / "reader.key")) as index:
+        assert index.count() == 1
+    monkeypatch.setenv("READER_KEYS", (shared.folder / "reader.key").read_text())
+    with SealedIndex(shared.place, f"env:READER_KEYS:{shared.folder / 'store.json'}") as index:
+        assert index.count() == 1
+
+
+# A storage, and members, that lie -----------------------------------------------------------------------
+
+
+def forged(shared: Shared, by: str, chain: Chain, **changes: Any) -> bytes:
+    """Return the next commit after ``chain``, which need not be the newest state, by somebody with these keys."""
+    keys = MemberKeys(shared.identity(by), chain.mark.uuid, None).joined(chain.members)
+    options: dict[str, Any] = {"time": 1.0, "layout": (chain.dimension, chain.precision), **changes}
+    return chain.commit(options.pop("kind", "append"), keys, **options)
+
+
+def test_a_late_commit_of_a_removed_writer_is_named_and_repaired(shared: Shared) -> None:
+    with shared.open("owner") as index:
+        index.share(shared.public["second"], "owner")
+        index.remove(shared.public["writer"])
+    after = shared.state()
+    content = forged(shared, "writer", after)
+    number = after.number + 1
+    shared.put(number, content)
+    shared.put(number + 1, content)
+    for name in ("owner", "reader", "both"):
+        for open_ in (shared.open, shared.afresh):
+            with raises("E-INDEX-SIGNER") as error:
+                open_(name).count()
+            assert commit_name(number) in str(error.value)
+            assert shared.public["writer"] in str(error.value)
+    with raises("E-INDEX-SIGNER"):
+        verify(shared.open("owner"))
+    with raises("E-INDEX-ROLE"):
+        shared.afresh("both").repair()
+    assert shared.afresh("second").repair() == [commit_name(number), commit_name(number + 1)]
+    with shared.open("owner") as index:
+        assert index.ids() == ["first"]
+        assert index.repair() == []
+        add(index, "second")
+
+
+def test_repair_keeps_a_commit_that_this_machine_has_seen_to_be_good(shared: Shared) -> None:
+    with shared.open("both") as both:
+        add(both, "second")
+    number = shared.state().number
+    shared.put(number, b"damaged")
+    with raises("E-INDEX"):
+        shared.open("owner").repair()
+    assert (shared.place / commit_name(number)).read_bytes() == b"damaged"
+
+
+def test_a_removed_reader_does_not_lead_a_new_machine_back_to_the_old_list(shared: Shared) -> None:
+    """The removed reader still has the old data key, and says that its commit is a checkpoint under the old list."""
+    old = shared.state()
+    with shared.open("owner") as index:
+        index.remove(shared.public["both"])
+        add(index, "second")
+    now = shared.state()
+    number = now.number + 1
+    back = Chain(
+        now.mark,
+        now.number,
+        now.digest,
+        old.key_id,
+        checkpoint=0,
+        dimension=old.dimension,
+        precision=old.precision,
+        complete=True,
+        objects=old.objects,
+        members=old.members,
+    )
+    keys = MemberKeys(shared.identity("both"), old.mark.uuid, None).joined(old.members)
+    monkey = rules._BETWEEN
+    rules._BETWEEN = 0
+    try:
+        content = back.commit("append", keys, time=1.0, layout=(old.dimension, old.precision))
+    finally:
+        rules._BETWEEN = monkey
+    assert header_of(content, number)[0].checkpoint == number
+    shared.put(number, content)
+    for name in ("owner", "reader", "writer"):
+        with raises("E-INDEX"):
+            shared.afresh(name)._log.advance()
+        with raises("E-INDEX"):
+            shared.open(name)._log.advance()
+
+
+def test_the_storage_exchanges_two_lists_or_two_indexes(shared: Shared, tmp_path: Path) -> None:
+    with shared.open("owner") as index:
+        index.share(shared.public["second"], "owner")
+        lists = [n for n in range(1, index._log.advance().number + 1) if (shared.place / list_name(n)).exists()]
+    first, second = (shared.place / commit_name(number) for number in lists[-2:])
+    contents = first.read_bytes(), second.read_bytes()
+    first.write_bytes(contents[1])
+    second.write_bytes(contents[0])
+    for name in ("owner", "reader", "writer"):
+        for open_ in (shared.open, shared.afresh):
+            with raises("E-INDEX"):
+                open_(name).members()
+    first.write_bytes(contents[0])
+    second.write_bytes(contents[1])
+    shared.open("writer").members()
+    (tmp_path / "others").mkdir()
+    other = Shared(tmp_path / "others")
+    os.rename(shared.place, tmp_path / "aside")
+    shutil.copytree(other.place, shared.place)
+    with raises("E-INDEX-ROLLED-BACK"):
+        shared.open("writer")
+    with raises("E-SEAL-COLLECTION"):
+        shared.afresh("writer")
+
+
+def test_an_owner_that_is_named_is_compared_before_anything_is_written(shared: Shared) -> None:
+    add(shared.afresh("writer", owner=shared.public["owner"]), "a")
+    shutil.rmtree(shared.place)
+    thief = Shared.__new__(Shared)
+    thief.folder, thief.place, thief.public = shared.folder, shared.place, shared.public
+    with shared.afresh("stranger") as index:  # the storage's operator, who knows the writer's public string
+        add(index, "bait")
+        index.share(shared.public["writer"], "writer")
+    segments = set((shared.place / "segments").iterdir())
+    for options in ({"owner": shared.public["owner"]}, {"owner": shared.public["reader"]}):
+        with raises("E-INDEX-OWNER", "owner"):
+            add(shared.afresh("writer", **options), "secret")
+    with raises("E-INDEX-PUBLIC", "owner"):
+        shared.open("writer", owner="veil1")
+    assert segments == set((shared.place / "segments").iterdir())
+    with shared.afresh("writer") as index:  # without it the first use decides, and is remembered
+        add(index, "b")
+    head = next((shared.folder / "writer.key.heads").iterdir())
+    assert msgspec.json.decode(head.read_bytes())["founder"] == shared.public["stranger"]
+
+
+def test_a_stranger_does_not_share_an_index_with_its_owner(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage begins a list of its own, and makes a checkpoint after it, so that nobody has to open the list."""
+
+    class NoBase:
+        def wrap(self, key: bytes, name: str, key_id: str) -> bytes:
+            return bytes(60)
+
+    place = shared.folder / "alone"
+    with SealedIndex(place, shared.folder / "owner.key") as index:
+        add(index, "a")
+        head = index._log.advance()
+    shutil.rmtree(shared.folder / "owner.key.heads")
+    keys = MemberKeys(shared.identity("stranger"), head.mark.uuid, NoBase())  # type: ignore[arg-type]
+    people = [Member(shared.public["stranger"], ("owner",)), Member(shared.public["owner"], ("reader", "writer"))]
+    options: dict[str, Any] = {"time": 1.0, "layout": (N, "float16")}
+    monkeypatch.setattr(rules, "_BETWEEN", 0)
+    first = head.commit("members", keys, members=people, key_id=keys.renewed(), **options)
+    members = next_members(head.mark, head.number + 1, None, first)
+    state = dataclasses.replace(head, number=head.number + 1, digest=sha256(first).hexdigest(), members=members)
+    assert members is not None
+    state = dataclasses.replace(state, key_id=members.key_id, objects={})
+    (place / commit_name(state.number)).write_bytes(first)
+    (place / commit_name(state.number + 1)).write_bytes(state.commit("append", keys, **options))
+    with SealedIndex(place, shared.folder / "owner.key") as index, raises("E-INDEX-OWNER"):
+        index.count()
+
+
+def test_an_index_that_was_never_shared_has_no_owner_to_name(tmp_path: Path) -> None:
+    public = Identity(KeyFile.create(tmp_path / "a.key", "1").identity or b"").public
+    with SealedIndex(tmp_path / "notes", tmp_path / "a.key") as index:
+        add(index, "a")
+    with raises("E-INDEX-OWNER", "owner"):
+        SealedIndex(tmp_path / "notes", tmp_path / "a.key", owner=public).count()
+
+
+# Copies, checks, interruptions ---------------------------------------------------------------------------
+
+
+def test_a_shared_index_is_verified_and_copied(shared: Shared, tmp_path: Path) -> None:
+    with shared.open("owner") as index:
+        index.remove(shared.public["both"])
+    with shared.open("reader") as index:
+        found = verify(index)
+        assert found.others == ()
+        assert (found.segments, found.rows, found.signed) == (1, 1, {shared.public["owner"]: 5})
+        chain, lost = copy(index, str(tmp_path / "copy"))
+        assert (chain.number, lost) == (found.commits, 0)
+    copied = {path.name for path in (tmp_path / "copy" / "commits").iterdir()}
+    assert copied == {path.name for path in (shared.place / "commits").iterdir()}
+    with SealedIndex(tmp_path / "copy", shared.folder / "reader.key") as index:
+        assert index.ids() == ["first"]
+        assert verify(index).others == ()
+
+
+@pytest.mark.parametrize("by", ["owner", "second"])
+def test_an_interrupted_removal_is_finished_by_calling_it_again(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    with shared.open("owner") as index:
+        index.share(shared.public["second"], "owner")
+        monkeypatch.setattr(index._log, "renew_keys", lambda: None)  # it is killed here
+        index.remove(shared.public["both"])
+        assert index.members().renewal_pending
+        key = index._log.advance().key_id
+    with shared.open(by) as index:
+        index.share(shared.public["writer"], "writer", name="Ingest")  # another change finishes it, too
+        assert not index.members().renewal_pending
+        assert index._log.advance().key_id != key
+        with raises("E-INDEX-PUBLIC"):
+            index.remove(shared.public["both"])
+
+
+def test_many_commits_between_two_lists_and_a_remembered_one(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "_BETWEEN", 3)
+    with shared.open("both") as both, shared.open("writer") as writer:
+        for number in range(5):
+            add(both, f"b{number}")
+            add(writer, f"w{number}")
+    with shared.open("owner") as index:
+        assert index.count() == 11
+        index.share(shared.public["second"], "reader")
+        for number in range(5):
+            add(index, f"o{number}")
+        assert index._log.advance().checkpoint > index._log.advance().members.place.number  # type: ignore[union-attr]
+    for name in ("reader", "second", "both"):
+        for open_ in (shared.afresh, shared.open):
+            with open_(name) as index:
+                assert index.count() == 16
+    for open_ in (shared.afresh, shared.open):
+        add(open_("writer"), "last")
