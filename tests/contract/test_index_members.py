@@ -258,6 +258,23 @@ def test_a_sealer_and_a_variable_name_an_identity_too(shared: Shared, monkeypatc
         assert index.count() == 1
 
 
+def test_the_audit_log_names_the_member_and_a_restricted_index_shares_nothing(shared: Shared) -> None:
+    path = shared.folder / "audit.jsonl"
+    with shared.open("both", audit_log=path) as both:
+        add(both, "second")
+        both.count()
+        both.members()
+        for change in (
+            lambda view: view.share(shared.public["stranger"], "reader"),
+            lambda view: view.remove(shared.public["reader"]),
+            lambda view: view.repair(),
+        ):
+            with raises("E-INPUT", "where"):
+                change(both.restricted({"x": 1}))
+    lines = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+    assert {line["principal"] for line in lines if line["operation"] in ("count", "members")} == {shared.public["both"]}
+
+
 # A storage, and members, that lie -----------------------------------------------------------------------
 
 

@@ -205,6 +205,8 @@ class _Search:
         self.rows, self.exact = np.empty(0, np.int64), np.empty(0, np.float32)
         self._proposed, self._approximate = self.rows, self.exact
         self.bound = np.inf if selected else -np.inf
+        if selected > scan.exact:
+            _ = scan.codes  # loaded here: glibc returns little of what other threads have freed
 
     def more(self) -> None:
         """Rank four times as many rows as before; all rows if that is faster."""

@@ -656,8 +656,9 @@ class SealedIndex:
         Raises:
             StoreError: there is no index.
         """
-        self._log.existing()
-        members = self._log.advance().members
+        with self._operation("members"):
+            self._log.existing()
+            members = self._log.advance().members
         if members is None:
             return MembersOfIndex(None, (), renewal_pending=False)
         listing = members.listing
@@ -766,7 +767,8 @@ class SealedIndex:
             yield AuditEntry()
             return
         keys, chain = self._log.keys, self._log.chain
-        member = keys.signer.public if keys and keys.signer and chain and chain.members else None
+        shared = chain is not None and chain.members is not None and not self._audit_log.principal
+        member = keys.signer.public if shared and keys and keys.signer else None
         place = Path(self.location).name
         with self._audit_log.operation(name, index=place, principal=member, changes=changes) as entry:
             entry.fields = functools.partial(self.logged_fields, where)
