@@ -23,7 +23,7 @@ from scipy import stats
 
 from harness.statistics import threshold
 from vecveil.keys import NoiseKey
-from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha
+from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, ProjectedLaplace, Purkayastha
 from vecveil.privacy.protector import Protector
 from vecveil.privacy.sensitivity import NoiseShape
 
@@ -38,7 +38,7 @@ PAIRS: dict[str, tuple[Any, Any]] = {
         np.resize([0.0, 1 + 2.0**-23, 1e6 + 2.0**-30, -3.0 - 2.0**-22], N_DIM),
     ),
 }
-NAMES = ("laplace", "diagonal", "full", "low rank", "gaussian", "gaussian full", "split", "local", "purkayastha")
+NAMES = ("laplace", "diagonal", "full", "low rank", "gaussian", "gaussian full", "split", "local", "purkayastha", "projected")
 # Fresh noise of every mechanism; of a secret key, which yields other random words, that of one a kind of noise.
 CASES = [(name, dtype, False) for name in NAMES for dtype in ("f4", "f8")]
 CASES += [(name, "f8", True) for name in ("laplace", "gaussian", "purkayastha")]
@@ -55,6 +55,7 @@ def mechanism(name: str) -> Any:
         "diagonal": lambda: Mahalanobis(diagonal, epsilon),
         "full": lambda: Mahalanobis(full, epsilon),
         "low rank": lambda: Mahalanobis(low, epsilon),
+        "projected": lambda: ProjectedLaplace(np.linalg.qr(full.covariance())[0][:, :8], 3.0 / SIGMA),
         "gaussian": lambda: Gaussian(NoiseShape.isotropic(n), SIGMA),
         "gaussian full": lambda: Gaussian(full, SIGMA),
         "split": lambda: Laplace(n, epsilon, splits=3),

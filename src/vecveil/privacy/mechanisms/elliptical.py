@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -213,8 +213,8 @@ class Laplace(Mahalanobis):
 
 _FINER = 2.0**-4
 """Grid of the input over that of the release: fine against the noise, and coarse enough for exact products."""
-_LONGEST = 2.0**39
-"""Maximum coordinate, in steps of the grid: beyond it float32 is coarser than the noise."""
+_LONGEST = {4: 2.0**39, 8: 2.0**46}
+"""Maximum coordinate by bytes of the dtype, in steps of the grid, beside which there is room for the noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +234,7 @@ class ProjectedLaplace(Mechanism):
         splits: as in `EllipticalMechanism`.
     """
 
-    basis: Matrix
+    basis: Matrix = field(repr=False)
     epsilon: float
     splits: int = 1
 
@@ -270,7 +270,8 @@ class ProjectedLaplace(Mechanism):
         # On a grid, and with 22-bit entries of Q, products are exact: the same in any order of summation.
         rows = X.astype(np.float64)
         rows /= self.step * _FINER
-        if not _within(rows, _LONGEST / _FINER):
+        longest = _LONGEST[X.itemsize]
+        if not _within(rows, longest / _FINER):
             return False
         into, back = self._products
         kept = np.rint(rows, out=rows) @ into
@@ -280,7 +281,7 @@ class ProjectedLaplace(Mechanism):
         np.rint(np.matmul(kept, back, out=rows), out=rows)
         rows *= self.step
         out[:] = rows
-        return _within(rows, _LONGEST * self.step)
+        return _within(rows, longest * self.step)
 
     def distances(self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None) -> Vector:
         """Return ‖Qᵀ(x − x')‖₂ of each pair of rows; a map after the noise does not change it."""
