@@ -349,7 +349,9 @@ def test_a_fit_refuses_noise_that_float32_rounds_away(method: str) -> None:
     assert (mechanism.protect(X, rng=0) == X).mean() < 0.04
 
 
-@pytest.mark.parametrize("name", ["Laplace", "ProjectedLaplace", "Mahalanobis diagonal", "Mahalanobis full", "Laplace split", "Gaussian"])
+@pytest.mark.parametrize(
+    "name", ["Laplace", "ProjectedLaplace", "Mahalanobis diagonal", "Mahalanobis full", "Laplace split", "Gaussian"]
+)
 def test_a_release_fails_where_float32_holds_no_noise(name: str) -> None:
     made = MAKERS[name]()
     # The spacing of float32 there is 2 to 4 times the noise's least deviation.

@@ -294,7 +294,7 @@ class ProjectedLaplace(Mechanism):
 
     def noise_covariance(self) -> Matrix:
         """Return (k + 1)/ε² · QQᵀ."""
-        return self.least_deviation**2 * self.basis @ self.basis.T
+        return np.asarray(self.least_deviation**2 * self.basis @ self.basis.T)
 
     def noise_ratio(self, rms_norm: float) -> float:
         # As for noise of this deviation in all n dimensions, so that methods compare.
