@@ -2,8 +2,8 @@
 
     python benchmarks/kept_dimensions.py --data DIR [--concept sts|ade] [--seeds 0 1 2]
 
-The texts, the split and the target of `benchmarks/leakage.py` (`shared`): 95 % of the clean Pearson correlation over the
-STS12 pairs, both sides protected. Every design erases 80 directions and flattens with p = .6. ``kept`` says how many
+The texts, split and target of `benchmarks/leakage.py` (`shared`): 95 % of the clean Pearson correlation over the STS12
+pairs, both sides protected. Every design erases 80 directions and flattens with p = .6. ``kept`` says how many
 dimensions it releases; ``noise`` where the noise is: ``kept`` in these alone, ``all`` in all 384 at the same power
 behind the map. Recovered is the R-precision of the strongest of four adaptive attackers.
 """
