@@ -5,9 +5,9 @@
     python benchmarks/forecast.py --data DIR --encoder wordllama=WORDLLAMA sbert=SBERT
 
 Sentences of BC5CDR (chemicals, diseases) and 10,000 texts of AG News (the listed names, places and numbers of STS): a
-fifth fits the protector, an eighth is judged, the rest are the attacker's. From a tenth of these the forecast is made as an audit
-makes it: the curve of the strongest attack on an eighth, a quarter, half and all of the tenth. The network of the
-audit then learns from all ten tenths. Each run adds its rows to ``benchmarks/results/forecast.json``.
+fifth fits the protector, an eighth is judged, the rest are the attacker's. From a tenth of these the forecast is made
+as an audit makes it: the curve of the strongest attack on an eighth, a quarter, half and all of the tenth. The network
+of the audit then learns from all ten tenths. Each run adds its rows to ``benchmarks/results/forecast.json``.
 """
 
 from __future__ import annotations

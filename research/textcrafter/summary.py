@@ -429,8 +429,8 @@ def _at_equal_leakage(records: Records, reading: str, scenario: str) -> Measured
     if leak < curve[0][0]:
         return None
     # Leakage may fall by chance where noise does: the curve is that of the larger figures.
-    leaks = np.maximum.accumulate([each for each, _ in curve])
-    value = float(np.interp(leak, leaks, [each for _, each in curve]))
+    leakage = np.maximum.accumulate([each for each, _ in curve])
+    value = float(np.interp(leak, leakage, [each for _, each in curve]))
     return _with_half(Measured({"curve": value}), records.figures("sizes", "test")[0])
 
 
