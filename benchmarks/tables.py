@@ -199,6 +199,17 @@ def leakage(folder: Path = RESULTS) -> str:
     return table(head, lines, words=3)
 
 
+def kept_dimensions(folder: Path = RESULTS) -> str:
+    """Return a row for each number of kept dimensions and place of the noise: means over the runs that all have."""
+    rows: Rows = load("kept_dimensions", folder).get("rows", [])
+    lines = []
+    for kept, noise in dict.fromkeys((row["kept"], row["noise"]) for row in sorted(rows, key=lambda row: row["kept"])):
+        cell = [row for row in rows if (row["kept"], row["noise"]) == (kept, noise)]
+        shares = [percent(mean(row[key] for row in cell)) for key in ("sts12", "sts13_16", "recovered")]
+        lines.append([str(kept), noise, f"{mean(row['epsilon'] for row in cell):,.0f}", *shares])
+    return table(["kept", "noise in", "ε", "STS12 kept", "STS13–16 kept", "recovered"], lines, words=2)
+
+
 def modes(folder: Path = RESULTS, *, words: bool = False) -> str:
     """Return one row a mode: when to choose it, what an attacker recovers, what search keeps and costs.
 
@@ -589,6 +600,7 @@ TABLES: dict[str, Render] = {
         },
         words=2,
     ),
+    "kept-dimensions": kept_dimensions,
     "leakage": leakage,
     "list-size": each(
         "list_size",
