@@ -20,7 +20,7 @@ from vecveil.privacy.accounting.advantage import concept_level
 from vecveil.privacy.concepts import Concept, ConceptMatches, TokenVocabulary
 from vecveil.privacy.concepts.concept import check_concept, checked_labels
 from vecveil.privacy.concepts.pairs import LISTED_TEXTS, WordMarks, mark_words, within_window
-from vecveil.privacy.mechanisms import OPEN_RANGE, Laplace, Mechanism, Step
+from vecveil.privacy.mechanisms import OPEN_RANGE, Mechanism, Step
 from vecveil.privacy.protector.data import MIN_PAIRS, Data, joined_groups, sample
 from vecveil.privacy.protector.fit_options import DEFAULTS, FitOptions, Utility, require_no_pairs
 from vecveil.privacy.protector.method import Aim, Candidate, Method, Scale, calibrate, noise_of_advantage, options_of
@@ -836,8 +836,6 @@ def refit_refusal(protector: Protector) -> str | None:
         return "The labels of the task that the fit preserved are not kept."
     if method is None or settings is None or settings.options.get("shape") == "given":
         return "The settings that the protector was fitted with are not known."
-    if protector.method == "subspace" and settings.map == "own map" and protector.mechanism.name == Laplace.name:
-        return "It has noise in all dimensions, and a fit draws noise in the kept ones alone."
     return None
 
 
