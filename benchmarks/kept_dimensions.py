@@ -31,8 +31,8 @@ RANK, FLATTENING = 80, 0.6
 DESIGNS = {
     f"{kept} {where}": (kept, where)
     for kept, where in (
-        *((kept, "kept") for kept in (32, 64, 128, 192, 304)),
-        *((kept, "all") for kept in (64, 128, 304)),
+        *((kept, "kept") for kept in (96, 128, 192, 304)),
+        *((kept, "all") for kept in (128, 304)),
     )
 }
 ATTACKS = (LinearAttack(), KernelAttack())

@@ -78,6 +78,19 @@ def test_the_basis_spans_the_rows_of_the_map(n: int, seed: int) -> None:
     assert bound.epsilon_euclidean_worst == pytest.approx(one.epsilon, rel=1e-4)
 
 
+@pytest.mark.parametrize(("n", "k"), [(384, 380), (768, 767), (384, 384)])
+def test_a_basis_with_axes_of_dead_dimensions_is_orthonormal(n: int, k: int) -> None:
+    """An entry of such an axis may come out above 1 by rounding."""
+    turned = np.linalg.qr(np.random.default_rng(n).standard_normal((n - 8, n - 8)))[0]
+    down = np.eye(n)
+    down[: n - 8, : n - 8] = turned
+    down[-1, -1] += 2.0**-50
+    basis = LinearMap(down[-k:], np.eye(n, k)).row_space
+    assert np.abs(basis.T @ basis - np.eye(k)).max() < 9e-7
+    ProjectedLaplace(basis, 3.0)
+    ProjectedLaplace(LinearMap(np.roll(down, 5, axis=0)[-k:] * 3.7, np.eye(n, k)).row_space, 3.0)
+
+
 @pytest.mark.parametrize("basis", [np.ones((4, 2)), np.eye(3)[:, :0], np.eye(4)[:2], np.eye(4) * 2, np.zeros(4)])
 def test_a_basis_that_is_not_orthonormal_is_refused(basis: np.ndarray) -> None:
     with raises("E-INPUT", "basis"):

@@ -354,7 +354,9 @@ class LinearMap:
         """Q (n, m) with 22-bit entries and orthonormal columns that span the rows of T."""
         # At unit scale: flattened rows of very different lengths would lose digits.
         lengths = np.linalg.norm(self.down, axis=1)
-        return _rounded(np.linalg.qr((self.down / lengths[:, None]).T)[0])
+        Q = np.linalg.qr((self.down / lengths[:, None]).T)[0]
+        # A unit of its own: `_rounded` would take a coarser one for an entry that rounding left above 1.
+        return np.asarray(np.rint(Q * 2.0**_ENTRY_BITS) * 2.0**-_ENTRY_BITS)
 
     @cached_property
     def matrix(self) -> Matrix:
