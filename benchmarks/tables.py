@@ -200,14 +200,15 @@ def leakage(folder: Path = RESULTS) -> str:
 
 
 def kept_dimensions(folder: Path = RESULTS) -> str:
-    """Return a row for each number of kept dimensions and place of the noise: means over the runs that all have."""
-    rows: Rows = load("kept_dimensions", folder).get("rows", [])
+    """Return a row for each number of kept dimensions and place of the noise: means over seeds."""
+    rows: Rows = sorted(load("kept_dimensions", folder).get("rows", []), key=lambda row: (row["concept"], row["kept"]))
     lines = []
-    for kept, noise in dict.fromkeys((row["kept"], row["noise"]) for row in sorted(rows, key=lambda row: row["kept"])):
-        cell = [row for row in rows if (row["kept"], row["noise"]) == (kept, noise)]
-        shares = [percent(mean(row[key] for row in cell)) for key in ("sts12", "sts13_16", "recovered")]
-        lines.append([str(kept), noise, f"{mean(row['epsilon'] for row in cell):,.0f}", *shares])
-    return table(["kept", "noise in", "ε", "STS12 kept", "STS13–16 kept", "recovered"], lines, words=2)
+    for setting in dict.fromkeys((row["concept"], row["kept"], row["noise"]) for row in rows):
+        cell = [row for row in rows if (row["concept"], row["kept"], row["noise"]) == setting]
+        shares = [percent(mean(row[key] for row in cell)) for key in ("sts13_16", "recovered")]
+        epsilon = f"{mean(row['epsilon'] for row in cell) or 0:,.0f}"
+        lines.append([CONCEPTS[setting[0]], str(setting[1]), setting[2], epsilon, *shares])
+    return table(["concept", "kept", "noise in", "ε", "STS13–16 kept", "recovered"], lines, words=3)
 
 
 def modes(folder: Path = RESULTS, *, words: bool = False) -> str:
