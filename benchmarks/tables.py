@@ -205,10 +205,9 @@ def kept_dimensions(folder: Path = RESULTS) -> str:
     lines = []
     for setting in dict.fromkeys((row["concept"], row["kept"], row["noise"]) for row in rows):
         cell = [row for row in rows if (row["concept"], row["kept"], row["noise"]) == setting]
-        shares = [percent(mean(row[key] for row in cell)) for key in ("sts13_16", "recovered")]
-        epsilon = f"{mean(row['epsilon'] for row in cell) or 0:,.0f}"
-        lines.append([CONCEPTS[setting[0]], str(setting[1]), setting[2], epsilon, *shares])
-    return table(["concept", "kept", "noise in", "ε", "STS13–16 kept", "recovered"], lines, words=3)
+        epsilon, leak = mean(row["epsilon"] for row in cell) or 0, percent(mean(row["recovered"] for row in cell))
+        lines.append([CONCEPTS[setting[0]], str(setting[1]), setting[2], f"{epsilon:,.0f}", leak])
+    return table(["concept", "kept", "noise in", "ε", "recovered"], lines, words=3)
 
 
 def modes(folder: Path = RESULTS, *, words: bool = False) -> str:
