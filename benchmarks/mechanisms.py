@@ -27,7 +27,16 @@ from randomgen import AESCounter
 import vecveil
 from vecveil.io import write_text
 from vecveil.keys import NoiseKey
-from vecveil.privacy.mechanisms import Before, Gaussian, Laplace, Mahalanobis, Mechanism, Purkayastha, Step
+from vecveil.privacy.mechanisms import (
+    Before,
+    Gaussian,
+    Laplace,
+    Mahalanobis,
+    Mechanism,
+    ProjectedLaplace,
+    Purkayastha,
+    Step,
+)
 from vecveil.privacy.protector import Protector
 from vecveil.privacy.randomness import kernel
 from vecveil.privacy.sensitivity import NoiseShape
@@ -117,11 +126,12 @@ def memory_over_batch(n: int, batch: int) -> dict[str, float]:
     basis = np.linalg.qr(np.random.default_rng(2).standard_normal((n, n // 3)))[0]
     A = np.random.default_rng(1).standard_normal((n, n))
     full = Mahalanobis(NoiseShape.from_matrix(A.T @ A / n, floor=0.05), 4.0 * n)
+    linear = LinearMap.quantised(basis.T, basis, norm=1.0)
     made = {
         "laplace": Protector("laplace", laplace),
         "full": Protector("covariance", full),
         "purkayastha": Protector("purkayastha", Purkayastha(n, 4.0 * n)),
-        "subspace": Protector("subspace", laplace, map=LinearMap.quantised(basis.T, basis, norm=1.0)),
+        "subspace": Protector("subspace", ProjectedLaplace(linear.row_space, 4.0 * n), map=linear),
         "laplace, normalise, float16": Protector(
             "laplace", laplace, before=Before("normalise"), after=(Step("float16"),)
         ),

@@ -202,6 +202,17 @@ def leakage(folder: Path = RESULTS) -> str:
     return table(head, lines, words=3)
 
 
+def kept_dimensions(folder: Path = RESULTS) -> str:
+    """Return a row for each number of kept dimensions and place of the noise: means over seeds."""
+    rows: Rows = sorted(load("kept_dimensions", folder).get("rows", []), key=lambda row: (row["concept"], row["kept"]))
+    lines = []
+    for setting in dict.fromkeys((row["concept"], row["kept"], row["noise"]) for row in rows):
+        cell = [row for row in rows if (row["concept"], row["kept"], row["noise"]) == setting]
+        epsilon, leak = mean(row["epsilon"] for row in cell) or 0, percent(mean(row["recovered"] for row in cell))
+        lines.append([CONCEPTS[setting[0]], str(setting[1]), setting[2], f"{epsilon:,.0f}", leak])
+    return table(["concept", "kept", "noise in", "ε", "recovered"], lines, words=3)
+
+
 def modes(folder: Path = RESULTS, *, words: bool = False) -> str:
     """Return one row a mode: when to choose it, what an attacker recovers, what search keeps and costs.
 
@@ -592,6 +603,7 @@ TABLES: dict[str, Render] = {
         },
         words=2,
     ),
+    "kept-dimensions": kept_dimensions,
     "leakage": leakage,
     "list-size": each(
         "list_size",

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from msgspec import structs
 
 from research import tables as draw
@@ -380,7 +381,7 @@ def findings(spec: TextCrafterSpec, records: Records) -> list[ClaimFinding]:
 def _rows(records: Records, reading: str, scenario: str) -> list[dict[str, Any]]:
     """Return rows in the form of the paper's table, in per cent; ``reading`` is its TextCrafter."""
     names = {ours: theirs for ours, theirs in PAPER_ROWS.items() if theirs != "textcrafter"}
-    names[reading] = "textcrafter"
+    names |= {reading: "textcrafter", "gaussian-2": "gaussian-2"}
     utility, sentences = (records.where(part=part) for part in ("utility", "sentences"))
     rows = []
     for where in sets_in(records):
@@ -392,6 +393,8 @@ def _rows(records: Records, reading: str, scenario: str) -> list[dict[str, Any]]
             accuracy = own.measured(scenario, "accuracy", factor=100)
             row["accuracy"] = accuracy and _with_half(accuracy, min(own.figures("sizes", "test"), default=1))
             rows.append({"dataset": where, "method": theirs, **row})
+        if (equal := _at_equal_leakage(utility.where(set=where), reading, scenario)) is not None:
+            rows.append({"dataset": where, "method": "equal-leakage", "accuracy": equal})
         swept = next((own for own in SWEEPS.values() if reading in own), ())
         for step, ours in enumerate(swept):
             own = utility.where(set=where, defence=ours)
@@ -407,6 +410,28 @@ def _rows(records: Records, reading: str, scenario: str) -> list[dict[str, Any]]
                 row["recovered"] = _with_half(Measured(recovered), own.figures("sizes", "token_test")[0])
             rows.append({"dataset": where, "radius": step, **row})
     return rows
+
+
+def _at_equal_leakage(records: Records, reading: str, scenario: str) -> Measured | None:
+    """Return the accuracy of Gaussian noise whose token inference recovers as much as behind a reading, in per cent.
+
+    Interpolated over σ, from clean vectors on; a reading that leaks more than all of them is compared with
+    clean vectors, and one that leaks less than all with nothing.
+    """
+    points: list[tuple[float, float]] = []
+    for defence in (reading, "gaussian-2", "gaussian", "gaussian-half", "none"):
+        own = records.where(defence=defence)
+        leaks, accuracy = strongest(own, "token_inference", "attacks"), own.measured(scenario, "accuracy", factor=100)
+        if not leaks or accuracy is None:
+            return None
+        points.append((statistics.fmean(leaks), accuracy.value))
+    (leak, _), *curve = points
+    if leak < curve[0][0]:
+        return None
+    # Leakage may fall by chance where noise does: the curve is that of the larger figures.
+    leakage = np.maximum.accumulate([each for each, _ in curve])
+    value = float(np.interp(leak, leakage, [each for _, each in curve]))
+    return _with_half(Measured({"curve": value}), records.figures("sizes", "test")[0])
 
 
 def _with_half(percent: Measured, n: float) -> Measured:

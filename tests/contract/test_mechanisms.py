@@ -23,6 +23,7 @@ from vecveil.privacy.mechanisms import (
     Laplace,
     LdpGaussian,
     Mahalanobis,
+    ProjectedLaplace,
     Purkayastha,
     Shuffle,
     random_permutation,
@@ -56,6 +57,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "Mahalanobis low rank": lambda: Mahalanobis(
         NoiseShape.from_low_rank(np.eye(N_DIM)[:, :2], np.array([3.0, 1.0]), floor=0.1), 30.0
     ),
+    "ProjectedLaplace": lambda: ProjectedLaplace(np.linalg.qr(FULL)[0][:, :7], 30.0),
     "Laplace split": lambda: Laplace(N_DIM, 30.0, splits=3),
     "Gaussian": lambda: Gaussian(NoiseShape.isotropic(N_DIM), 0.1),
     "Gaussian diagonal": lambda: Gaussian(NoiseShape.from_diagonal(np.arange(N_DIM), floor=0.1), 0.1),
@@ -347,7 +349,9 @@ def test_a_fit_refuses_noise_that_float32_rounds_away(method: str) -> None:
     assert (mechanism.protect(X, rng=0) == X).mean() < 0.04
 
 
-@pytest.mark.parametrize("name", ["Laplace", "Mahalanobis diagonal", "Mahalanobis full", "Laplace split", "Gaussian"])
+@pytest.mark.parametrize(
+    "name", ["Laplace", "ProjectedLaplace", "Mahalanobis diagonal", "Mahalanobis full", "Laplace split", "Gaussian"]
+)
 def test_a_release_fails_where_float32_holds_no_noise(name: str) -> None:
     made = MAKERS[name]()
     # The spacing of float32 there is 2 to 4 times the noise's least deviation.

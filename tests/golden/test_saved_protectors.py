@@ -21,6 +21,7 @@ from golden.write_golden import FILES, IDS, KEY, TEXTS, vectors
 from vecveil.privacy.mechanisms import MECHANISMS
 from vecveil.privacy.mechanisms.steps import STEP_KINDS
 from vecveil.privacy.protector import METHODS, TEXT_METHODS
+from vecveil.privacy.protector.fitting import refit_refusal
 from vecveil.privacy.protector.serialisation import SCHEMA
 
 HERE = Path(__file__).parent
@@ -112,3 +113,13 @@ def test_a_part_that_is_added_is_noticed(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_schema_that_is_written_has_golden_files() -> None:
     assert SCHEMA in {about(name)["schema"] for name in EXPECTED}
+
+
+def test_a_subspace_of_noise_in_all_dimensions_keeps_its_law_and_is_not_fitted_again() -> None:
+    """The file says which law; a refit would draw another, in the kept dimensions."""
+    old, new = (vecveil.load(HERE / f"{name}.vecveil") for name in ("subspace", "subspace-projected"))
+    assert [one.mechanism.name for one in (old, new)] == ["laplace", "projected-laplace"]
+    assert refit_refusal(old) is not None
+    assert refit_refusal(new) is None
+    assert not old.mechanism.exact_behind(old.map.down)
+    assert new.mechanism.exact_behind(new.map.down)

@@ -70,6 +70,7 @@ FILES: dict[str, Callable[[], vecveil.Protector]] = {
     "laplace-truncate-normalise-binary": lambda: of_pairs(
         "laplace", epsilon=40.0, postprocess=[Step("truncate", 5), Step("normalise"), Step("binary")]
     ),
+    "subspace-projected": lambda: of_pairs("subspace", epsilon=30.0, rank=2, kept=4, flattening=0.3, pairs=True),
     "redact": lambda: of_texts("redact"),
     "replace-random": lambda: of_texts("replace-random"),
     "replace-semantic": lambda: of_texts("replace-semantic"),

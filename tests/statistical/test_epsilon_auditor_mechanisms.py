@@ -25,7 +25,7 @@ from harness.mechanism_audit import (
 )
 from harness.statistics import threshold
 from vecveil.privacy.accounting import analytic_gaussian_sigma
-from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha
+from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, ProjectedLaplace, Purkayastha
 from vecveil.privacy.mechanisms.purkayastha import draw_angles
 from vecveil.privacy.randomness import kernel, resolve_stream
 from vecveil.privacy.sensitivity import NoiseShape
@@ -104,6 +104,39 @@ def test_the_mechanisms_pass_their_own_declaration(n: int, name: str, dtype: str
     assert not audit.failed
     assert audit.lower_bound.epsilon < declared.worst_case
     assert audit.lower_bound.advantage > 0.5 * declared.total_variation - 0.05
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("n", [8, 64])
+def test_noise_of_the_kept_dimensions_passes_their_declaration(n: int, dtype: str) -> None:
+    """The exact loss is that of k dimensions at ‖Qᵀ(x − x′)‖, also behind an invertible map of them.
+
+    Control: noise in all n dimensions at the same ε is less behind Qᵀ, and is rejected.
+    """
+    Q = np.linalg.qr(np.random.default_rng(n).standard_normal((n, n // 2)))[0]
+    T = np.random.default_rng(1).standard_normal((n // 2, n // 2)) + 3 * np.eye(n // 2)
+    epsilon = epsilon_of(n // 2)
+    one, everywhere = ProjectedLaplace(Q, epsilon), Laplace(n, epsilon)
+    x, y = (v.astype(dtype) for v in pair(n))
+    declared = declared_laplace(x @ Q, y @ Q, epsilon=epsilon)
+
+    def seen(mechanism: Any) -> Callable[..., np.ndarray]:
+        # The auditor passes rows Qᵀx; the parts orthogonal to Q differ, and must not show.
+        def release(U: np.ndarray, rng: Any) -> np.ndarray:
+            X = x if np.allclose(U[0], x @ Q) else y
+            Y = mechanism.protect(np.tile(X, (len(U), 1)), rng=rng).astype(np.float64)
+            return np.asarray(np.linalg.solve(T, (Y @ Q @ T.T).T).T)
+
+        return release
+
+    audit = run(seen(one), declared)
+    assert not audit.failed
+    distances = one.distances(x[None], y[None])
+    assert float(one.advantage(distances)[0]) == pytest.approx(declared.total_variation, rel=2e-4)
+    assert audit.lower_bound.advantage > 0.5 * declared.total_variation - 0.05
+    assert one.exact_behind((Q @ T).T)
+    assert not everywhere.exact_behind((Q @ T).T)
+    assert "noise" in run(seen(everywhere), declared).failed
 
 
 @pytest.mark.parametrize("n", DIMENSIONS)

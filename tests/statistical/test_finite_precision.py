@@ -23,7 +23,7 @@ from scipy import stats
 
 from harness.statistics import threshold
 from vecveil.keys import NoiseKey
-from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha
+from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, ProjectedLaplace, Purkayastha
 from vecveil.privacy.protector import Protector
 from vecveil.privacy.sensitivity import NoiseShape
 
@@ -39,6 +39,7 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     ),
 }
 NAMES = ("laplace", "diagonal", "full", "low rank", "gaussian", "gaussian full", "split", "local", "purkayastha")
+NAMES += ("projected",)
 # Fresh noise of every mechanism; of a secret key, which yields other random words, that of one a kind of noise.
 CASES = [(name, dtype, False) for name in NAMES for dtype in ("f4", "f8")]
 CASES += [(name, "f8", True) for name in ("laplace", "gaussian", "purkayastha")]
@@ -55,6 +56,7 @@ def mechanism(name: str) -> Any:
         "diagonal": lambda: Mahalanobis(diagonal, epsilon),
         "full": lambda: Mahalanobis(full, epsilon),
         "low rank": lambda: Mahalanobis(low, epsilon),
+        "projected": lambda: ProjectedLaplace(np.linalg.qr(full.covariance())[0][:, :8], 3.0 / SIGMA),
         "gaussian": lambda: Gaussian(NoiseShape.isotropic(n), SIGMA),
         "gaussian full": lambda: Gaussian(full, SIGMA),
         "split": lambda: Laplace(n, epsilon, splits=3),

@@ -18,7 +18,7 @@ from scipy import optimize, special
 
 from harness.statistics import threshold
 from statistical.white_noise import direction_p, gaussian_p, laplace_p
-from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis
+from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, ProjectedLaplace
 from vecveil.privacy.randomness import kernel
 from vecveil.privacy.sensitivity import NoiseShape
 
@@ -33,7 +33,7 @@ CASES = [
     if n > 1 or kind == "isotropic"
     if not (kind == "full" and n > 1000)
 ]
-LEVEL = threshold(6 * (len(CASES) + 60))
+LEVEL = threshold(6 * (len(CASES) + 100))
 EPSILON, SIGMA = 37.0, 0.7
 
 
@@ -124,6 +124,38 @@ def test_noise_without_the_compiled_kernel_has_the_same_law(
 def test_fresh_noise_has_the_same_law(kind: str, family: str) -> None:
     for n in (2, 384):
         assert_law(noise(mechanism(n, kind, family), rng=None), family)
+
+
+KEPT = [(2, 1), (8, 3), (8, 8), (384, 192), (768, 96)]
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize(("n", "k"), KEPT)
+def test_noise_of_the_kept_dimensions_has_their_law_and_is_nowhere_else(n: int, k: int, splits: int) -> None:
+    """Controls: Laplace noise in all n dimensions, at the same ε and at the same power, is rejected behind Qᵀ."""
+    Q = np.linalg.qr(np.random.default_rng(n).standard_normal((n, k)))[0]
+    rows = max(rows_of(n), 20_000 // k)
+    for dtype, rng in (("f4", 0), ("f8", None)):
+        one = ProjectedLaplace(Q, EPSILON, splits)
+        Z = one.protect(np.zeros((rows, n), dtype=dtype), rng=rng).astype(np.float64)
+        assert_law(Z @ Q, "laplace")
+        assert np.abs(Z - Z @ Q @ Q.T).max() <= 4 * one.step
+    if k < n:
+        X = np.zeros((rows, n))
+        assert laplace_p(Laplace(n, EPSILON).protect(X, rng=0) @ Q * EPSILON)["scale"] < LEVEL
+    if k <= 3 < n:
+        equal = EPSILON * float(np.sqrt((n + 1) / (k + 1)))
+        assert min(laplace_p(Laplace(n, equal).protect(X, rng=0) @ Q * EPSILON).values()) < LEVEL
+
+
+@pytest.mark.parametrize(("n", "k"), KEPT)
+def test_equal_power_behind_a_projection_takes_noise_everywhere_a_larger_epsilon(n: int, k: int) -> None:
+    """Of equal covariance behind Qᵀ; the ratio of the two ε is √((k + 1)/(n + 1)), about √(k/n)."""
+    Q = np.linalg.qr(np.random.default_rng(n).standard_normal((n, k)))[0]
+    kept = ProjectedLaplace(Q, EPSILON)
+    everywhere = Laplace(n, EPSILON * float(np.sqrt((n + 1) / (k + 1))))
+    covariances = [Q.T @ one.noise_covariance() @ Q for one in (kept, everywhere)]
+    np.testing.assert_allclose(*covariances, atol=1e-12)
 
 
 @pytest.mark.parametrize("n", [2, 3, 8])

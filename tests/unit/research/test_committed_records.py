@@ -26,7 +26,7 @@ FROZEN = {
     "latency": "4ac5dc95610c790b",
     "case-study": "efe57e81d9845c4c",
     "sensitivity": "828d371f7fd75daf",
-    "textcrafter": "87083409c1c9f638",
+    "textcrafter": "2b5a112f2003411d",
     "frontier": "15d0ce21d2e3e0bd",
     "guarantee": "60de2dde40cc3d8e",
     "attributes": "ec0e8711358a5061",

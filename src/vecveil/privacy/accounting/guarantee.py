@@ -24,7 +24,7 @@ class Guarantee:
         epsilon_euclidean_worst: ε per unit of Euclidean distance, in the least protected direction.
         epsilon_euclidean_best: the same in the best protected direction that is released.
         hidden_directions: dimension of the space of differences that the release does not contain.
-        noise_norm: n/ε, the mean length of the noise in the mechanism's norm.
+        noise_norm: n/ε, or k/ε in k kept dimensions: the mean length of the noise in the mechanism's norm.
         promised: what is guaranteed, in sentences.
         not_promised: what is not.
         delta: δ of (ε, δ)-local DP, for mechanisms that guarantee it.
@@ -207,16 +207,24 @@ def euclidean_factors(covariance: Matrix, down: Matrix | None) -> tuple[float, f
 
 
 def elliptical_laplace_guarantee(
-    *, epsilon: float, covariance: Matrix, down: Matrix | None = None, fitted_on: str = "", step: float | None = None
+    *,
+    epsilon: float,
+    covariance: Matrix,
+    down: Matrix | None = None,
+    projection: Matrix | None = None,
+    fitted_on: str = "",
+    step: float | None = None,
 ) -> Guarantee:
     """Return the guarantee of y = T(x + z), z with density ∝ exp(−ε‖z‖_Σ).
 
     x + z is ε·‖x − x'‖_Σ metric-LDP (SPARSE, Theorem 1), and any T keeps that. A map with a kernel hides differences in
-    ker T; inputs are then at the quotient distance, see `euclidean_factors`.
+    ker T; inputs are then at the quotient distance, see `euclidean_factors`. A projection Qᵀ before the noise hides
+    differences orthogonal to Q, and inputs are at the distance ‖Qᵀ(x − x')‖.
 
     Args:
-        covariance: Σ, (n, n), trace n.
+        covariance: Σ, (n, n), trace n; (k, k) with a projection on k dimensions.
         down: T as an (m, n) matrix of full row rank, or None for the identity.
+        projection: Q (n, k), or None; Σ = I with one, and no map counts.
         fitted_on, step: source of the fitted parameters, and grid of releases, for the conditions.
     """
     n = covariance.shape[0]
@@ -224,7 +232,12 @@ def elliptical_laplace_guarantee(
     smallest, largest = float(eigenvalues[0]), float(eigenvalues[-1])
     # The tolerance covers an identity that was rounded when it was stored.
     isotropic = largest - smallest <= 1e-9 * largest
-    largest_factor, least_factor, hidden = euclidean_factors(covariance, down)
+    if projection is None:
+        largest_factor, least_factor, hidden = euclidean_factors(covariance, down)
+    else:
+        singular = np.linalg.svd(projection, compute_uv=False)
+        largest_factor, least_factor, hidden = float(singular[0]), float(singular[-1]), len(projection) - n
+    kept, n = n, n if projection is None else len(projection)
     # largest_factor is 1/√λ_min(Σ) for an invertible T: SPARSE, Lemma 1.
     worst, best = epsilon * largest_factor, epsilon * least_factor
 
@@ -268,7 +281,7 @@ def elliptical_laplace_guarantee(
         epsilon_euclidean_best=float(best),
         hidden_directions=int(hidden),
         dimension=int(n),
-        noise_norm=float(n / epsilon),
+        noise_norm=float(kept / epsilon),
         promised=promised + _hidden_differences(hidden, n),
         not_promised=(limit, *_NEVER, *more),
         conditional_on=_conditions(fitted_on, step, repeated="adds another ε"),

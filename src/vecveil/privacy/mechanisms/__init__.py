@@ -6,6 +6,7 @@ from vecveil.privacy.mechanisms.elliptical import (
     Laplace,
     LdpGaussian,
     Mahalanobis,
+    ProjectedLaplace,
     epsilon_of_rms_norm,
     rms_norm_of_epsilon,
 )
@@ -17,6 +18,7 @@ from vecveil.privacy.mechanisms.textcrafter import PolicyWeights, TextCrafter
 MECHANISMS: dict[str, type[Mechanism]] = {
     Laplace.name: Laplace,
     Mahalanobis.name: Mahalanobis,
+    ProjectedLaplace.name: ProjectedLaplace,
     Gaussian.name: Gaussian,
     LdpGaussian.name: LdpGaussian,
     Purkayastha.name: Purkayastha,
@@ -36,6 +38,7 @@ __all__ = [
     "Mahalanobis",
     "Mechanism",
     "PolicyWeights",
+    "ProjectedLaplace",
     "Purkayastha",
     "Shuffle",
     "Step",

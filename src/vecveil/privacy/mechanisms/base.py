@@ -146,6 +146,10 @@ class Mechanism(ABC):
         differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
         return np.asarray(np.linalg.norm(differences, axis=1))
 
+    def exact_behind(self, down: Matrix | None) -> bool:
+        """Return whether `advantage` at `distances` is exact after the map ``down``, or an upper bound."""
+        return down is None or len(down) == self.dimension
+
     def advantage(self, distances: Vector) -> Vector:
         """Return the largest advantage of any attacker at these distances; by default 1 for different inputs."""
         return np.where(np.asarray(distances) > 0, 1.0, 0.0)

@@ -1,6 +1,7 @@
 """Elliptical noise, stretched by a shape Σ: Laplace, Mahalanobis, Gaussian, and Gaussian calibrated to (ε, δ).
 
 - Laplace: density ∝ exp(−ε‖z‖_Σ), Z = Y Σ^{1/2} N/‖N‖ with Y ~ Gamma(n, 1/ε) (SPARSE, Algorithm 1).
+- Projected Laplace: the same for Σ = I in k of the n dimensions, after a projection on them.
 - Gaussian: Z = σ Σ^{1/2} N.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -32,9 +33,9 @@ from vecveil.privacy.mechanisms.steps import unit_rows
 from vecveil.privacy.randomness import WordStream, kernel
 from vecveil.privacy.randomness.elementary import Words, row_dots
 from vecveil.privacy.randomness.kernel import GAMMA_BLOCKS
-from vecveil.privacy.sensitivity.shapes import NoiseShape
+from vecveil.privacy.sensitivity.shapes import NoiseShape, is_orthonormal
 from vecveil.types import Embeddings, Matrix, Vector
-from vecveil.validation import check_count, check_positive, check_probability
+from vecveil.validation import check_count, check_numbers, check_positive, check_probability
 
 
 class EllipticalMechanism(Mechanism):
@@ -208,6 +209,136 @@ class Laplace(Mahalanobis):
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
         epsilon = _finite_epsilon(parameters, NoiseShape.isotropic(dimension))
         return cls(dimension, epsilon, parameters["splits"])
+
+
+_FINER = 2.0**-4
+"""Grid of the input over that of the release: fine against the noise, and coarse enough for exact products."""
+_LONGEST = {4: 2.0**39, 8: 2.0**46}
+"""Maximum coordinate by bytes of the dtype, in steps of the grid, beside which there is room for the noise."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectedLaplace(Mechanism):
+    """Q(Qᵀx + W), W with density ∝ exp(−ε‖w‖₂) in k dimensions: ε·‖Qᵀ(x − x')‖₂ metric-LDP.
+
+    Guarantee:
+        Qᵀx + W is the Laplace mechanism in k dimensions, and multiplying by Q is post-processing. Qᵀ lengthens no
+        difference, so ε holds against Euclidean distance; differences orthogonal to Q are hidden. The same noise power
+        in these dimensions takes noise in all n an ε that is √((n + 1)/(k + 1)) times as large.
+    Cost:
+        k normal draws and two n × k products per vector.
+
+    Attributes:
+        basis: Q (n, k) with orthonormal columns, such as `LinearMap.row_space`.
+        epsilon: ε > 0 per unit of distance in the kept dimensions; the noise's mean norm is k/ε.
+        splits: as in `EllipticalMechanism`.
+    """
+
+    basis: Matrix = field(repr=False)
+    epsilon: float
+    splits: int = 1
+
+    name: ClassVar[str] = "projected-laplace"
+
+    def __post_init__(self) -> None:
+        basis = check_numbers(self.basis, owner=type(self).__name__, param="basis")
+        if basis.ndim != 2 or not 1 <= basis.shape[1] <= basis.shape[0] or not is_orthonormal(basis):
+            raise InvalidInputError("`basis` is (n, k) with orthonormal columns.", param="basis")
+        object.__setattr__(self, "basis", np.ascontiguousarray(basis))
+        object.__setattr__(self, "epsilon", self._kept.epsilon)
+
+    @cached_property
+    def _kept(self) -> Laplace:
+        """The Laplace mechanism of the k coordinates."""
+        return Laplace(self.basis.shape[1], self.epsilon, self.splits)
+
+    @cached_property
+    def dimension(self) -> int:
+        return int(self.basis.shape[0])
+
+    @cached_property
+    def least_deviation(self) -> float:
+        return self._kept.least_deviation  # in the kept dimensions; nothing else is released
+
+    @cached_property
+    def _products(self) -> tuple[Matrix, Matrix]:
+        """Q in steps of the input's grid, and Qᵀ in steps of the release's."""
+        # Steps are powers of two: the factors change no bit.
+        return self.basis * (self.step * _FINER), np.ascontiguousarray(self.basis.T) / self.step
+
+    def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
+        # On a grid, and with 22-bit entries of Q, products are exact: the same in any order of summation.
+        rows = X.astype(np.float64)
+        rows /= self.step * _FINER
+        longest = _LONGEST[X.itemsize]
+        if not _within(rows, longest / _FINER):
+            return False
+        into, back = self._products
+        kept = np.rint(rows, out=rows) @ into
+        if not self._kept._release(kept, stream, kept):
+            return False
+        # Post-processing of the noisy coordinates, rounding included: nothing else of X is in it.
+        np.rint(np.matmul(kept, back, out=rows), out=rows)
+        rows *= self.step
+        out[:] = rows
+        return _within(rows, longest * self.step)
+
+    def distances(self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None) -> Vector:
+        """Return ‖Qᵀ(x − x')‖₂ of each pair of rows; a map after the noise does not change it."""
+        differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+        return np.asarray(np.linalg.norm(differences @ self.basis, axis=1))
+
+    def exact_behind(self, down: Matrix | None) -> bool:
+        # A map with as many rows is invertible on the kept dimensions.
+        return down is None or len(down) >= self.basis.shape[1]
+
+    def noise_covariance(self) -> Matrix:
+        """Return (k + 1)/ε² · QQᵀ."""
+        return np.asarray(self.least_deviation**2 * self.basis @ self.basis.T)
+
+    def noise_ratio(self, rms_norm: float) -> float:
+        # As for noise of this deviation in all n dimensions, so that methods compare.
+        return self.least_deviation * float(np.sqrt(self.dimension)) / rms_norm
+
+    def advantage(self, distances: Vector) -> Vector:
+        """Return the total variation, exactly."""
+        return self._kept.advantage(distances)
+
+    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
+        return elliptical_laplace_guarantee(
+            epsilon=self.epsilon,
+            covariance=np.eye(self.basis.shape[1]),
+            projection=self.basis,
+            fitted_on=fitted_on,
+            step=self.step,
+        )
+
+    def rescaled(self, factor: float) -> Mechanism:
+        return ProjectedLaplace(self.basis, self.epsilon / factor, self.splits)
+
+    def weakness(self, rms_norm: float) -> list[str]:
+        apart = 0.1 * rms_norm
+        advantage = float(self.advantage(np.array([apart]))[0])
+        return weakness(self.epsilon, apart, apart * self.epsilon, advantage, "in the kept dimensions")
+
+    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        return {"kept.basis": self.basis}
+
+    def parameters(self) -> dict[str, float]:
+        return {"epsilon": self.epsilon, "splits": self.splits}
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        basis = arrays["kept.basis"]
+        if basis.ndim != 2 or len(basis) != dimension:
+            raise ValueError("kept.basis")
+        epsilon = _finite_epsilon(parameters, NoiseShape.isotropic(dimension))
+        return cls(basis, epsilon, parameters["splits"])
+
+
+def _within(X: Embeddings, limit: float) -> bool:
+    """Return whether all values are finite and between ±``limit``."""
+    return bool(-limit < X.min(initial=0.0) and X.max(initial=0.0) < limit)
 
 
 def _finite_epsilon(parameters: Mapping[str, Any], shape: NoiseShape) -> float:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from vecveil.errors import InvalidInputError, out_of_range, unknown_name, wrong_type
 from vecveil.privacy.mechanisms import OPEN_RANGE, Before, Step
 from vecveil.privacy.protector.data import Data
-from vecveil.privacy.protector.method import KINDS, Candidate, Method, Scale, options_of
+from vecveil.privacy.protector.method import ELLIPTICAL_LAPLACE, KINDS, Candidate, Method, Scale, options_of
 from vecveil.privacy.protector.methods import METHODS, TEXT_METHODS
 from vecveil.privacy.protector.methods.noise import with_wiener
 from vecveil.privacy.protector.protector import Output
@@ -213,9 +213,11 @@ class FitOptions:
             )
 
     def with_steps(self, candidate: Candidate, data: Data) -> Candidate:
-        """Return the method's candidate with the noise family and the steps of these options."""
+        """Return the method's candidate with the steps of these options, and its method's noise family by default."""
         delta = None if self.scale is None else self.scale.delta
-        candidate = replace(candidate, family=self.method.family(delta), before=self.before, after=self.after)
+        own = candidate.family is not ELLIPTICAL_LAPLACE  # a family that depends on what the method has learnt
+        family = candidate.family if own else self.method.family(delta)
+        candidate = replace(candidate, family=family, before=self.before, after=self.after)
         if self.map == "wiener":
             candidate = with_wiener(candidate, data.moments)
         # Only the fitted map determines the dimension of a projection.

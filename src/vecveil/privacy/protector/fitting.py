@@ -743,7 +743,7 @@ def _concept_distance(protector: Protector, data: Data, method: Method) -> dict[
     level = concept_level(
         protector.mechanism.distances(positive, negative, down=down),
         advantage=protector.mechanism.advantage,
-        exact=protector.map is None or protector.map.rank == protector.dimension,
+        exact=protector.mechanism.exact_behind(down),
     )
     return {
         **level.to_record(),

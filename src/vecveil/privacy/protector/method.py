@@ -18,6 +18,7 @@ from vecveil.privacy.mechanisms import (
     Laplace,
     Mahalanobis,
     Mechanism,
+    ProjectedLaplace,
     Step,
     epsilon_of_rms_norm,
     rms_norm_of_epsilon,
@@ -161,6 +162,26 @@ ELLIPTICAL_LAPLACE = NoiseFamily(
     can_split=True,
 )
 """Density ∝ exp(−ε‖z‖_Σ): Laplace noise for Σ = I, else Mahalanobis noise."""
+
+
+def projected_laplace(linear: LinearMap) -> NoiseFamily:
+    """Return the family of Laplace noise in the dimensions that the map keeps.
+
+    Its ratio is that of noise of the same deviation in all n dimensions: equal ratios are equal power behind the map.
+    """
+    basis = linear.row_space
+
+    def ratio(epsilon: float, rms_norm: float, n: int) -> float:
+        return float(np.sqrt(n * (basis.shape[1] + 1.0))) / (epsilon * rms_norm)
+
+    return replace(
+        ELLIPTICAL_LAPLACE,
+        # The ratio is proportional to 1/ε, so it inverts itself.
+        mechanism=lambda shape, noise, rms_norm, splits: ProjectedLaplace(
+            basis, ratio(noise, rms_norm, shape.dimension), splits
+        ),
+        ratio=ratio,
+    )
 
 
 def no_map(noise: float) -> LinearMap | None:
@@ -376,8 +397,13 @@ def calibrate(
 
 
 def _noise_of_cosine(candidate: Candidate, target: float, rms_norm: float, own: Embeddings, seed: int) -> float:
-    """Return the noise at which vectors and noisy vectors, before any map, have this mean cosine."""
-    plain = replace(candidate, map_of=lambda _: None, fixed_map=True, after=())
+    """Return the noise at which vectors and noisy vectors, before any map, have this mean cosine.
+
+    Noise in the kept dimensions alone counts as noise of the same deviation in all of them.
+    """
+    plain = replace(candidate, map_of=no_map, fixed_map=True, after=())
+    if isinstance(candidate.mechanism_at(1.0, rms_norm, None), ProjectedLaplace):
+        plain = replace(plain, family=ELLIPTICAL_LAPLACE)
     draws = CommonDraws(plain, rms_norm, seed)
     rows = own[:COSINE_ROWS]
     rng = np.random.default_rng(seed)

@@ -350,6 +350,15 @@ class LinearMap:
         return int(self.down.shape[0])
 
     @cached_property
+    def row_space(self) -> Matrix:
+        """Q (n, m) with 22-bit entries and orthonormal columns that span the rows of T."""
+        # At unit scale: flattened rows of very different lengths would lose digits.
+        lengths = np.linalg.norm(self.down, axis=1)
+        Q = np.linalg.qr((self.down / lengths[:, None]).T)[0]
+        # A unit of its own: `_rounded` would take a coarser one for an entry that rounding left above 1.
+        return np.asarray(np.rint(Q * 2.0**_ENTRY_BITS) * 2.0**-_ENTRY_BITS)
+
+    @cached_property
     def matrix(self) -> Matrix:
         """T as (n, n) float64."""
         return self.down if self.up is None else self.up @ self.down

@@ -270,6 +270,8 @@ def perturbation(d: Tensor, v: Tensor, radius: float, resample: Callable[[], Ten
     return radius * unit
 
 
+LEARNT_DIRECTIONS = ("learnt", "reparametrised")
+
 HELD_OUT = 0.1  # share of the vectors that the curves are measured on, at most HELD_OUT_ROWS
 HELD_OUT_ROWS = 2000
 
@@ -329,7 +331,8 @@ class PolicyGradient:
     """Network, optimiser, generator and vectors of one training.
 
     The loss is −E[(R − b) log π(d | e)], R − b held fixed: its gradient goes to μ and σ. With ``direction="learnt"``
-    −E[R] is added, d held fixed: its gradient goes to v alone, through e'. The entropy bonus goes to σ.
+    −E[R] is added, d held fixed: its gradient goes to v alone, through e'. With ``direction="reparametrised"`` −E[R] is
+    the loss, its gradient also through d = μ + σz. The entropy bonus goes to σ.
 
     The generator is on the CPU for every device and the only source of randomness. ``X`` are unit vectors (N, n), N ≥
     2, and ``groups`` (N,) numbers of groups that are held out whole, or None.
@@ -382,7 +385,7 @@ class PolicyGradient:
         self.module.train()
         # An untrained direction must be the same in every step, so it has no dropout.
         if self.module.direction is not None:
-            self.module.direction.train(self.settings.direction == "learnt")
+            self.module.direction.train(self.settings.direction in LEARNT_DIRECTIONS)
 
         # Gradients accumulate over parts; when memory runs out, start again with smaller parts.
         def undo() -> None:
@@ -407,17 +410,19 @@ class PolicyGradient:
         settings = self.settings
         e, c = self._vectors[rows], self._targets[rows]
         mean = self.module.mean(e)  # μ(e), (rows, n)
-        with torch.set_grad_enabled(settings.direction == "learnt"):
+        with torch.set_grad_enabled(settings.direction in LEARNT_DIRECTIONS):
             v = self.module.direction_of(e)
-        # Draws are detached: the score-function estimator differentiates log π, not the sample.
-        log_sigma = self.module.log_sigma
-        sigma = log_sigma.detach().exp()
+        log_sigma, pathwise = self.module.log_sigma, settings.direction == "reparametrised"
+        centre, sigma = mean, log_sigma.exp()
+        if not pathwise:
+            # Draws are detached: the score-function estimator differentiates log π, not the sample.
+            centre, sigma = mean.detach(), sigma.detach()
         self._check_policy(mean, sigma, v)
 
         def draw() -> Tensor:
             shape = (settings.draws, *mean.shape)
             noise = torch.randn(shape, generator=self.generator).to(self.device)
-            drawn: Tensor = noise.mul_(sigma).add_(mean.detach())
+            drawn: Tensor = noise.mul(sigma).add_(centre)
             return drawn
 
         d = draw()
@@ -426,17 +431,19 @@ class PolicyGradient:
         terms = self.reward.terms(protected, c)
         rewards = self.reward.total(terms)
         self._check_terms(terms, rewards)
-        # b does not depend on d, so it reduces variance without bias (Eq. 20 to 22).
-        advantage = (rewards - self.reward.baseline(e, c)).detach()
-        if settings.normalise_advantage:
-            advantage = advantage - advantage.mean()
-            advantage = advantage / (advantage.square().mean().sqrt() + 1e-8)
-        loss = -(advantage * self.module.log_probability(d, mean)).mean()
+        loss = torch.zeros((), device=self.device)
+        if settings.direction in LEARNT_DIRECTIONS:  # log π does not depend on v; R does, through e'
+            loss = -rewards.mean()
+        if not pathwise:
+            # b does not depend on d, so it reduces variance without bias (Eq. 20 to 22).
+            advantage = (rewards - self.reward.baseline(e, c)).detach()
+            if settings.normalise_advantage:
+                advantage = advantage - advantage.mean()
+                advantage = advantage / (advantage.square().mean().sqrt() + 1e-8)
+            loss = loss - (advantage * self.module.log_probability(d, mean)).mean()
         # The entropy of N(μ, diag σ²) is Σ log σ plus a constant.
         if settings.entropy:
             loss = loss - settings.entropy * log_sigma.sum()
-        if settings.direction == "learnt":  # log π does not depend on v; R does, through e'
-            loss = loss - rewards.mean()
         # `share` makes the gradients of a batch's parts sum to the batch mean.
         torch.autograd.backward(share * loss)
         with torch.no_grad():

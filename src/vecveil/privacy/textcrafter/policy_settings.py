@@ -9,7 +9,7 @@ from vecveil.errors import InvalidInputError
 from vecveil.privacy.mechanisms.textcrafter import check_radius
 from vecveil.validation import check_count, check_positive, check_probability
 
-DIRECTIONS = ("learnt", "untrained", "embedding")
+DIRECTIONS = ("learnt", "untrained", "embedding", "reparametrised")
 CLUSTER_CHOICES = ("nearest", "fixed")
 
 
@@ -38,6 +38,8 @@ class PolicySettings:
             ``untrained``, the literal reading, whose loss is −E[(R − b) log π(d | e)], R − b held fixed. ``learnt``
             adds −E[R], whose gradient is taken with respect to v alone, d held fixed: through p(e') and ‖e' − c‖.
             ``embedding`` is the abstract's reading, v = e: noise is orthogonal to the vector that it protects.
+            ``reparametrised`` reads "structured re-parameterization" as the estimator: the loss is −E[R] alone, with
+            the gradient through d = μ + σz to μ, σ and v, and no baseline.
         draws: perturbations for each vector and step.
         epochs, batch_size, learning_rate: of Adam.
         initial_log_sigma: initial log σ of every coordinate.
@@ -56,7 +58,7 @@ class PolicySettings:
     baseline_scale: float = 1.0
     entropy: float = 0.0
     normalise_advantage: bool = True
-    direction: Literal["learnt", "untrained", "embedding"] = "learnt"
+    direction: Literal["learnt", "untrained", "embedding", "reparametrised"] = "learnt"
     draws: int = 4
     epochs: int = 10
     batch_size: int = 256

@@ -15,6 +15,7 @@ from vecveil.privacy.mechanisms import (
     Laplace,
     LdpGaussian,
     Mahalanobis,
+    ProjectedLaplace,
     Purkayastha,
     Shuffle,
     random_permutation,
@@ -110,6 +111,7 @@ def test_a_permutation_is_one_and_hides_no_distance() -> None:
 MADE = {
     "laplace": Laplace(N, 3.0, 2),
     "mahalanobis": Mahalanobis(NoiseShape.from_diagonal(np.arange(N), floor=0.5), 3.0),
+    "projected-laplace": ProjectedLaplace(np.eye(N)[:, ::2], 3.0, 2),
     "gaussian": Gaussian(NoiseShape.from_matrix(np.diag(np.arange(N) + 1.0)), 0.5, 3),
     "ldp-gaussian": LdpGaussian(N, 20.0, 1e-6),
     "purkayastha": Purkayastha(N, 30.0),

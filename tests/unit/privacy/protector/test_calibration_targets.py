@@ -14,7 +14,7 @@ from harness.errors import raises
 from harness.mechanism_audit import declared_gaussian, declared_purkayastha
 from harness.token_data import token_data
 from vecveil.privacy.accounting import LaplacePrivacyLoss
-from vecveil.privacy.mechanisms import LdpGaussian
+from vecveil.privacy.mechanisms import Laplace, LdpGaussian
 from vecveil.privacy.protector import Protector
 
 N = 32
@@ -36,8 +36,14 @@ def fit(**options: Any) -> Protector:
 
 
 def cosines(protector: Protector, X: np.ndarray) -> np.ndarray:
-    """Return the cosine of each vector and its noisy self, before any map."""
-    Y = protector.mechanism.protect(X, rng=5).astype(np.float64)
+    """Return the cosine of each vector and its noisy self, before any map.
+
+    Noise in the kept dimensions alone counts as noise of the same deviation in all.
+    """
+    one = protector.mechanism
+    if one.name == "projected-laplace":
+        one = Laplace(N, float(np.sqrt(N + 1)) / one.least_deviation)
+    Y = one.protect(X, rng=5).astype(np.float64)
     norms = np.linalg.norm(X, axis=1) * np.linalg.norm(Y, axis=1)
     return np.asarray((X * Y).sum(axis=1) / norms)
 
@@ -70,7 +76,8 @@ def advantage_at_95(protector: Protector) -> float:
         return declared_purkayastha(x, y, epsilon=one.epsilon).total_variation
     if one.name == "gaussian":
         return declared_gaussian(x, (1 + d) * x, sigma=one.sigma).total_variation
-    return LaplacePrivacyLoss(n=N, epsilon=one.epsilon, distance=d).total_variation
+    n = one.basis.shape[1] if one.name == "projected-laplace" else N
+    return LaplacePrivacyLoss(n=n, epsilon=one.epsilon, distance=d).total_variation
 
 
 @pytest.mark.parametrize("target", [0.2, 0.5, 0.8])

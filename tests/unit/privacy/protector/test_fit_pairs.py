@@ -293,7 +293,7 @@ def test_reduced_output_and_tasks_that_compare_with_clean_vectors() -> None:
 def test_the_concept_distance_shrinks_by_erasure() -> None:
     plain, erased = fit(method="laplace"), fit(**FIXED)
     assert plain.report["concept_distance"]["exact"]
-    assert not erased.report["concept_distance"]["exact"]
+    assert erased.report["concept_distance"]["exact"]  # noise in the kept dimensions alone
     assert plain.report["concept_distance"]["distances"]["p50"] == pytest.approx(
         plain.report["concept_distance"]["clean_median"]
     )

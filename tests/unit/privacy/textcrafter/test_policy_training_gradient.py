@@ -60,13 +60,15 @@ def test_the_gradient_is_that_of_the_expected_reward(scale: float) -> None:
     assert control.abs().max() > 10  # a gradient of zero, or of the other sign, would be seen
 
 
-def _written_out(learner: PolicyGradient, d: torch.Tensor, asked: PolicySettings) -> dict[str, torch.Tensor]:
-    """Return the gradient of the two losses as stated, in float64: of μ and σ with d held fixed, of v alone."""
+def _written_out(learner: PolicyGradient, noise: torch.Tensor, asked: PolicySettings) -> dict[str, torch.Tensor]:
+    """Return the gradient of the losses as stated, in float64: of μ and σ with d held fixed, of v alone, or of all."""
     module = ProtectPolicy(N, asked, torch.Generator())
     module.load_state_dict(learner.module.state_dict())
     module = module.double().eval()
     e, c = learner._vectors.double(), learner._targets.double()
-    d = d.double()
+    d = module.mean(e) + module.log_sigma.exp() * noise.double()
+    pathwise = asked.direction == "reparametrised"
+    d = d if pathwise else d.detach()
     weights = torch.from_numpy(np.array(classifier().weights))
 
     def rewards(moved: torch.Tensor) -> torch.Tensor:
@@ -76,13 +78,15 @@ def _written_out(learner: PolicyGradient, d: torch.Tensor, asked: PolicySettings
     v = module.direction_of(e)
     part = d - (d * v).sum(dim=-1, keepdim=True) * v
     found = rewards(e + asked.radius * part / torch.linalg.vector_norm(part, dim=-1, keepdim=True))
+    named = dict(module.named_parameters())
+    if pathwise:
+        return dict(zip(named, torch.autograd.grad(-found.mean(), list(named.values())), strict=True))
     advantage = found - asked.baseline_scale * rewards(e)
     if asked.normalise_advantage:
         advantage = (advantage - advantage.mean()) / advantage.std(correction=0)
     law = torch.distributions.Normal(module.mean(e), module.log_sigma.exp())
     score = -(advantage.detach() * law.log_prob(d).sum(dim=-1)).mean()
     score = score - asked.entropy * module.log_sigma.sum()
-    named = dict(module.named_parameters())
     own = {name: one for name, one in named.items() if not name.startswith("direction.")}
     gradients = dict(zip(own, torch.autograd.grad(score, list(own.values())), strict=True))
     if asked.direction == "learnt":
@@ -98,6 +102,7 @@ def _written_out(learner: PolicyGradient, d: torch.Tensor, asked: PolicySettings
         {"normalise_advantage": False, "baseline_scale": 0.6},
         {"normalise_advantage": True, "baseline_scale": 0.6, "entropy": 0.02},
         {"normalise_advantage": True, "direction": "untrained"},
+        {"baseline_scale": 0.6, "direction": "reparametrised"},
         {"beta": 0.0, "gamma": 2.0, "tokens": 3},
         {"beta": 3.0, "gamma": 0.0},
     ],
@@ -111,14 +116,12 @@ def test_the_gradient_is_that_of_the_loss_at_the_same_draws(changes: dict[str, A
     learner.add_gradient(rows, 1.0)
     learner.generator.set_state(state)
     noise = torch.randn((3, len(rows), N), generator=learner.generator)
-    with torch.no_grad():
-        d = learner.module.mean(learner._vectors) + learner.module.log_sigma.exp() * noise
-    wanted = _written_out(learner, d, asked)
+    wanted = _written_out(learner, noise, asked)
     found = {n: p.grad for n, p in learner.module.named_parameters() if p.grad is not None}
     assert found.keys() == wanted.keys()
     for name, gradient in wanted.items():
         error = (found[name] - gradient).norm()
         assert error <= 1e-4 * gradient.norm() + 1e-6, name
     assert wanted["mean.head.weight"].norm() > 0.01
-    if asked.direction == "learnt":
+    if asked.direction in ("learnt", "reparametrised"):
         assert wanted["direction.head.weight"].norm() > 0.01

@@ -50,7 +50,7 @@ class Interruption:
         monkeypatch.setattr(PolicyGradient, "step", step)
 
 
-@pytest.mark.parametrize("direction", ["learnt", "untrained", "embedding"])
+@pytest.mark.parametrize("direction", ["learnt", "untrained", "embedding", "reparametrised"])
 @pytest.mark.parametrize("at", [3, STEPS, 2 * STEPS + 5])
 def test_an_interrupted_training_ends_as_one_that_was_not(tmp_path: Path, direction: str, at: int) -> None:
     whole = train(direction=direction)

@@ -12,15 +12,14 @@ from research.textcrafter import cells, defences
 from research.textcrafter.data import PairedTexts
 from research.textcrafter.specification import TextCrafterSpec
 from unit.research.textcrafter.files import Lengths, parquet, pii_of, task_of
+from vecveil.privacy.textcrafter.policy_settings import DIRECTIONS
 
 
 def test_options_take_the_radius() -> None:
     assert defences.DEFENCES["gaussian"].options_at(2.0, 16) == {"sigma": 0.5}
     assert defences.DEFENCES["textcrafter"].options_at(2.0, 16)["radius"] == 2.0
     for name, one in defences.DEFENCES.items():
-        assert all(not isinstance(v, str) or v in ("untrained", "embedding") for v in one.options_at(1, 9).values()), (
-            name
-        )
+        assert all(not isinstance(v, str) or v in DIRECTIONS for v in one.options_at(1, 9).values()), name
 
 
 def test_variants_have_the_options_given_and_say_so() -> None:

@@ -195,6 +195,22 @@ def test_a_claim_is_judged_for_each_reading() -> None:
     assert _finding(Records(rows), "lower BLEU").verdict == "not measured"
 
 
+def test_accuracy_is_judged_over_sigma_and_at_equal_leakage() -> None:
+    """Noise of accuracy .8, .7, .6, .4 leaks .5, .4, .3, .22: at .35 it has .65."""
+    curve = {"none": (0.8, 0.5), "gaussian-half": (0.7, 0.4), "gaussian": (0.6, 0.3), "gaussian-2": (0.4, 0.22)}
+
+    def found(accuracy: float, read: float, words: str) -> str:
+        points = curve | {"textcrafter-untrained": (accuracy, read)}
+        rows = [_row("utility", w, name, _utility(*point)) for w in ("ade", "sst2") for name, point in points.items()]
+        return _finding(Records(rows), words).verdict
+
+    equal = "leaks as much"
+    assert [found(value, 0.35, equal) for value in (0.75, 0.65, 0.55)] == ["agrees", "no difference", "disagrees"]
+    assert found(0.9, 0.6, equal) == "agrees"  # leaks more than clean vectors, compared with these
+    assert found(0.9, 0.1, equal) == "not measured"
+    assert (found(0.6, 0.35, "twice the norm"), found(0.45, 0.35, "twice the norm")) == ("agrees", "disagrees")
+
+
 def test_learning_is_compared_with_louder_noise_of_the_same_accuracy() -> None:
     def found(read: float, accuracy: float) -> str:
         rows = [

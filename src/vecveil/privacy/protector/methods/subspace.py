@@ -1,4 +1,4 @@
-"""The ``subspace`` method: erase the concept's directions, keep the leading others, add isotropic Laplace noise.
+"""The ``subspace`` method: erase the concept's directions, keep the leading others, with Laplace noise in these alone.
 
 The method searches open settings on the user's own texts. An erasure hides more in the texts of its fit than in others,
 so the search fits the map on one fold, and a kernel attacker (`vecveil.privacy.sensitivity.concept_subspace`) learns
@@ -31,6 +31,7 @@ from vecveil.privacy.protector.method import (
     Method,
     blas_threads,
     largest_noise,
+    projected_laplace,
     refuse_target,
 )
 from vecveil.privacy.sensitivity.concept_subspace import (
@@ -211,6 +212,7 @@ def _candidate(whole: MapFit, setting: SubspaceSetting, findings: Mapping[str, A
     return Candidate(
         NoiseShape.isotropic(data.dimension),
         lambda _: linear,
+        family=projected_laplace(linear),
         parameters={**vars(setting), "kept": kept, "transplants": whole.transplants},
         findings={**findings, "residual_after_erasure": directions.residual(setting.rank)},
     )
@@ -281,7 +283,9 @@ class MapFit:
 
     def draws(self, setting: SubspaceSetting, *, reduced: bool = True) -> CommonDraws:
         linear = self.map(setting)[1]
-        candidate = Candidate(NoiseShape.isotropic(linear.dimension), lambda _: linear)
+        candidate = Candidate(
+            NoiseShape.isotropic(linear.dimension), lambda _: linear, family=projected_laplace(linear)
+        )
         return CommonDraws(candidate, self.data.moments.rms_norm, self.aim.seed, reduced=reduced)
 
 
@@ -625,7 +629,7 @@ def _parted(ids: Groups, rng: np.random.Generator) -> list[Rows]:
 
 SUBSPACE = Method(
     "subspace",
-    "erase the concept's directions, keep the leading ones of the rest, isotropic Laplace noise",
+    "erase the concept's directions, keep the leading ones of the rest, Laplace noise in these",
     subspace_candidate,
     option_type=SubspaceOptions,
     postprocess="own map",
