@@ -30,10 +30,7 @@ RESULTS = Path(__file__).parent / "results" / "kept_dimensions.json"
 RANK, FLATTENING = 80, 0.6
 DESIGNS = {
     f"{kept} {where}": (kept, where)
-    for kept, where in (
-        *((kept, "kept") for kept in (96, 128, 192, 304)),
-        *((kept, "all") for kept in (128, 304)),
-    )
+    for kept, where in (*((kept, "kept") for kept in (96, 128, 192, 304)), *((kept, "all") for kept in (128, 304)))
 }
 ATTACKS = (LinearAttack(), KernelAttack())
 

@@ -17,6 +17,7 @@ import vecveil
 from harness.errors import raises
 from harness.small_attacks import small_audits
 from vecveil.auditing import comparison as module
+from vecveil.auditing import families
 from vecveil.auditing.attacks import MLPAttack
 from vecveil.auditing.metrics import RetrievalTask
 from vecveil.auditing.records import FrontierRecord
@@ -73,7 +74,13 @@ def small() -> Iterator[None]:
         every = made(dimension)
         return [every[i] for i in (0, 2, 3, 8, 10)]
 
+    def converging(*given: Any, **options: Any) -> tuple[Any, ...]:
+        # On few texts the published classifier stays near chance: it leads where all do, with a clean figure as low.
+        return tuple(attack for attack in ladder(*given, **options) if attack.name != "mlc-published")
+
     with small_audits(), pytest.MonkeyPatch.context() as patch:
+        ladder = families.ladder_attacks
+        patch.setattr(families, "ladder_attacks", converging)
         patch.setattr(module, "designs", five)
         patch.setattr(module, "MLPAttack", lambda device: MLPAttack((32,), epochs=6, device=device))
         yield

@@ -165,7 +165,8 @@ def fit_pairs(
             takes exactly one scale: this or one of the next six.
         epsilon: ε per unit of the mechanism's norm, or with ``delta`` (ε, δ) for ``ldp-gaussian``. With unit-norm
             vectors the noise has a norm of about n/ε: below ε ≈ n/2 little is left of the vector.
-        noise_to_signal: the root mean square norm of the noise, before the map, divided by the vectors'.
+        noise_to_signal: the root mean square norm of the noise, before the map, divided by the vectors'; noise in kept
+            dimensions counts as noise of the same deviation in all.
         target_cosine: the mean cosine between clean and noisy vectors, before the map.
         target_advantage: the least noise at which no attacker has a larger advantage in distinguishing a text with the
             concept from the same text without it, for 95 % of the pairs.
