@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from vecveil.errors import InvalidInputError, out_of_range, unknown_name, wrong_type
 from vecveil.privacy.mechanisms import OPEN_RANGE, Before, Step
 from vecveil.privacy.protector.data import Data
-from vecveil.privacy.protector.method import KINDS, Candidate, Method, Scale, options_of
+from vecveil.privacy.protector.method import ELLIPTICAL_LAPLACE, KINDS, Candidate, Method, Scale, options_of
 from vecveil.privacy.protector.methods import METHODS, TEXT_METHODS
 from vecveil.privacy.protector.methods.noise import with_wiener
 from vecveil.privacy.protector.protector import Output
@@ -133,9 +133,18 @@ class FitOptions:
         output = given["output"]
         if not isinstance(given["output"], str) or output not in ("full", "reduced"):
             raise unknown_name("fit", "output", ("full", "reduced"), output)
-        if output == "reduced" and map_name != "own map":
+        truncated = getattr(own, "release", "full") == "truncated"
+        if truncated and map_name == "wiener":
             raise InvalidInputError(
-                "`output` 'reduced' needs the map of a subspace method, which alone drops dimensions.", param="output"
+                "A truncated release has masked vectors, which the Wiener filter does not know: leave 'wiener' out of "
+                "`postprocess`.",
+                param="postprocess",
+            )
+        if output == "reduced" and map_name != "own map" and not truncated:
+            raise InvalidInputError(
+                "`output` 'reduced' needs the map of a subspace method, or sparse with release='truncated': these "
+                "alone drop dimensions.",
+                param="output",
             )
         # Such a task needs clean and released vectors of one dimension.
         other_space = output == "reduced" or any(step.kind in ("truncate", "project") for step in after)
@@ -215,7 +224,9 @@ class FitOptions:
     def with_steps(self, candidate: Candidate, data: Data) -> Candidate:
         """Return the method's candidate with the noise family and the steps of these options."""
         delta = None if self.scale is None else self.scale.delta
-        candidate = replace(candidate, family=self.method.family(delta), before=self.before, after=self.after)
+        # A method whose options change the noise law has set its own family.
+        family = self.method.family(delta) if candidate.family is ELLIPTICAL_LAPLACE else candidate.family
+        candidate = replace(candidate, family=family, before=self.before, after=self.after)
         if self.map == "wiener":
             candidate = with_wiener(candidate, data.moments)
         # Only the fitted map determines the dimension of a projection.
