@@ -47,7 +47,7 @@ Quantity = float | Measured
 """A figure: a number is exact, such as a printed one."""
 
 
-def difference(one: Quantity, other: Quantity, times: float) -> tuple[float, float]:
+def difference(one: Quantity, other: Quantity, times: float = 1.0) -> tuple[float, float]:
     """Return ``one - times * other`` and half of its 95 % interval.
 
     Seeds that both have give paired differences and Student's interval. One seed gives the interval of two independent
