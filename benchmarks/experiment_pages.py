@@ -12,16 +12,24 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `research` is not installed
 
 from research import summarise
 from research.catalogue import EXPERIMENTS
+from research.experiment import Records
 from research.judging import VERDICTS
+from research.published import published
+from research.records import RecordFolder
 from research.report import experiment_to_html, experiment_to_markdown
+from research.scales import EFFECTIVE_NORM
+from research.tables import counted
 from vecveil.io import write_text
 
 ROOT = Path(__file__).parents[1]
@@ -29,12 +37,16 @@ RECORDS = ROOT / "benchmarks" / "results" / "experiments"
 DOCS = ROOT / "docs"
 PAPERS = ("SPARSE", "TextCrafter")
 ENTITIES = "spaCy's entities"
+STARTED = 0.003  # deviation of a mask's values before its training: 0.01 on log α, times the slope 0.3 of a gate
+TRAINED = 2 * STARTED
 
 
 def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
     """Return every page and what it should hold."""
     found: dict[Path, str] = {}
     findings: list[dict[str, str]] = []
+    readings: list[dict[str, Any]] = []
+    masked: dict[str, Records] = {}
     lines = ["| experiment | what it measures | after | cells |", "| :-- | :-- | :-- | --: |"]
     further = records.with_name(f"{records.name}-entities")
     for folder, name in itertools.product((records, further), EXPERIMENTS):
@@ -42,8 +54,12 @@ def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
             continue
         record = summarise(name, folder)
         found[folder / name / "README.md"] = experiment_to_markdown(record)
+        rows = counted(Records(list(RecordFolder(folder / name).read().values())))
+        if name == "readings":
+            readings = record["tables"]
         suffix = "" if folder == records else f" (Concept: {ENTITIES}.)"
         name = name if folder == records else f"{name}-entities"
+        masked[name] = rows
         findings += [
             one | {"experiment": name, "claim": one["claim"] + suffix}
             for one in record["findings"]
@@ -58,7 +74,9 @@ def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
     counts = _counts(findings)
     for path, mark, table in (
         (docs / "experiments.md", "pages", lines),
-        (docs / "claims.md", "claims", _claims(findings)),
+        (docs / "claims.md", "facts", _facts(masked)),
+        (docs / "claims.md", "readings", _readings(readings)),
+        (docs / "claims.md", "claims", _claims(findings, masked)),
         (docs.parent / "README.md", "claims", counts),
     ):
         text = found.get(path) or path.read_text(encoding="utf-8")
@@ -91,28 +109,178 @@ def _counts(findings: list[dict[str, str]]) -> list[str]:
 
 
 def _short(counts: str) -> str:
-    """Return "holds in 3 of 9 comparisons, contradicted in 2, no difference in 4" as "3 of 9, 2 against"."""
-    text = re.sub(r"holds in (\d+ of \d+) comparisons", r"\1", counts.removesuffix(" of its tables"))
+    """Return "holds in 3 of 9 comparisons, contradicted in 2, no difference in 4" as "3/9, 2 against"."""
+    text = re.sub(r"holds in (\d+) of (\d+) comparisons", r"\1/\2", counts.removesuffix(" of its tables"))
     text = re.sub(r", (no difference|undecided) in \d+", "", re.sub(r"contradicted in (\d+)", r"\1 against", text))
-    return re.sub(r"; in development it (.*)", r" (development: \1)", text)
+    return re.sub(r"; in development it .*", "", text)
 
 
-def _claims(findings: list[dict[str, str]]) -> list[str]:
+def _claims(findings: list[dict[str, str]], masked: dict[str, Records]) -> list[str]:
     """Return a table for each paper: each claim, its place, our verdicts with their comparisons, and the paper's own.
 
-    Further readings of a claim, and its repetition with a different concept, stand in the same row.
+    Further readings of a claim, and its repetition with a different concept, stand in the same row. SPARSE's rows have
+    the masks that were judged.
     """
     lines = []
     for paper in PAPERS:
-        lines += [f"## {paper}", "", "| claim | where | here | in its tables |", "| :-- | :-- | :-- | :-- |"]
+        mask = paper == "SPARSE"
+        heads = ["claim", "where", "here", *(["mask, effective dimensions"] if mask else []), "in its tables"]
+        lines += [f"## {paper}", "", f"| {' | '.join(heads)} |", "| :-- " * len(heads) + "|"]
         rows: dict[str, list[dict[str, str]]] = {}
         for one in (one for one in findings if _paper(one) == paper):
             rows.setdefault(re.sub(r" \((Reading|Concept): .*", "", one["claim"]), []).append(one)
         for claim, of in rows.items():
             where = re.split(", (?:section|appendix)", of[0]["source"].partition(", ")[2])[0]
-            lines.append(f"| {claim} | {where} | {'<br>'.join(map(_verdict, of))} | {_short(of[0]['published'])} |")
+            cells = [claim, where, "<br>".join(map(_verdict, of)), _short(of[0]["published"])]
+            if mask:
+                named = [_masks(masked[one["experiment"]]) for one in of]
+                cells.insert(3, "<br>".join(named if len(set(named)) > 1 else named[:1]))
+            lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     return lines[:-1]
+
+
+def _published_masks(rows: Records) -> list[dict[str, Any]]:
+    """Return the records of masks with the published training."""
+    own = [row for row in rows if row["cell"].get("method") == "sparse" or row["cell"].get("recipe") == "published"]
+    found = [(row["found"].get("protector") or {}).get("mask") for row in own]
+    return [mask for mask in found if mask]
+
+
+def _masks(rows: Records) -> str:
+    """Return whether the masks of an experiment are trained, and their effective dimensions."""
+    if closed := [
+        one["mask"] for row in rows.where(method="mean-difference") for one in row["found"]["words"].values()
+    ]:
+        sizes = [sum(mask) ** 2 / sum(value**2 for value in mask) for mask in closed]
+        return f"closed form, {_range(sizes, 0)}/{len(closed[0])}"
+    parts = []
+    masks = _published_masks(rows)
+    for n in sorted({mask["dimension"] for mask in masks}, reverse=True):
+        own = [mask for mask in masks if mask["dimension"] == n]
+        kind = "trained" if min(mask["sd"] for mask in own) >= TRAINED else "untrained"
+        parts.append(f"{kind}, {_range([mask['effective_dimensions'] for mask in own], 1)}/{n}")
+    return "; ".join(parts) or "–"
+
+
+def _range(values: Sequence[float], digits: int) -> str:
+    low, high = (f"{one:.{digits}f}" for one in (min(values), max(values)))
+    return low if low == high else f"{low}–{high}"
+
+
+def _facts(masked: dict[str, Records]) -> list[str]:
+    """Return the facts that explain SPARSE's verdicts, each with its figure and the command that draws it."""
+    lines = ["| fact | figure | drawn by |", "| :-- | :-- | :-- |"]
+    here = "this page"
+    masks = [mask for rows in masked.values() for mask in _published_masks(rows) if mask["dimension"] == 384]
+    masks = [mask for mask in masks if mask["sd"] >= TRAINED]
+    if masks:
+        spread = _range([100 * mask["sd"] / mask["mean"] for mask in masks], 1)
+        sizes = _range([mask["effective_dimensions"] for mask in masks], 1)
+        lines += [
+            f"| Σ of a trained mask beside the identity: deviation of its diagonal | {spread} % | {here} |",
+            f"| effective dimensions of these {len(masks)} masks | {sizes} of 384 | `lambda` |",
+        ]
+    if (
+        steps := masked.get("readings", Records([]))
+        .where(reading="paper-steps")
+        .figures("protector", "effective_dimensions")
+    ):
+        text = f"| the same after the paper's 15,700 gradient steps | {_range(steps, 1)} of 384 |"
+        lines.append(f"{text} `readings` |")
+    own = masked.get("tradeoff", Records([])).where(problem="sts12")
+    if len(own):
+        literal = [
+            value
+            for e in (5, 10, 20, 30, 40)
+            for method in ("laplace", "sparse")
+            for value in own.where(method=method, scale=f"literal {e}").figures("utility", "relative")
+        ]
+        text = "| utility kept at the printed ε (STS12, unit vectors), Laplace and SPARSE |"
+        lines.append(f"{text} {_range([100 * one for one in literal], 1)} % | `tradeoff` |")
+        ours = [
+            own.where(method="laplace", scale=f"effective {e}").number("utility", "relative")
+            for e in (5, 10, 20, 30, 40)
+        ]
+        lines.append(
+            f"| utility kept with noise of norm {EFFECTIVE_NORM}/ε, ε = 5 to 40; the paper's, Laplace | "
+            f"{', '.join(f'{one.value:.2f}' for one in ours if one)}; {', '.join(_printed_utility())} | "
+            f"`tradeoff` |"
+        )
+    counts = {figure: _beyond_deviation(figure) for figure in ("leakage", "confidence")}
+    for figure, (beyond, cells) in counts.items():
+        text = f"| comparisons of Table 1 in which {figure} is lower by more than the printed deviations |"
+        lines.append(f"{text} {beyond} of {cells} | {here} |")
+    cell = published("sparse-table-10").find(**{"dataset": "sts12", "lambda": 0.0001, "epsilon": 40})
+    clean = published("sparse-table-1").find(dataset="sts12", epsilon=math.inf)
+    assert cell is not None
+    assert clean is not None
+    lines.append(
+        f"| Table 10, λ = 0.0001, ε = 40, beside no protection: an impossible cell | leakage {cell['leakage']} against "
+        f"{clean['leakage']} %, utility {cell['utility']} against {clean['utility']} % | {here} |"
+    )
+    return lines
+
+
+def _printed_utility() -> list[str]:
+    """Return the share of utility that the paper's Laplace noise keeps on STS12 at each ε."""
+    table = published("sparse-table-1")
+    clean = table.find(dataset="sts12", epsilon=math.inf)
+    rows = [table.find(dataset="sts12", epsilon=e, method="laplace") for e in (5, 10, 20, 30, 40)]
+    return [f"{row['utility'] / clean['utility']:.2f}" for row in rows if row and clean]
+
+
+def _beyond_deviation(figure: str) -> tuple[int, int]:
+    """Return in how many comparisons of Table 1 SPARSE's figure is lower by more than the root of both variances."""
+    table, found = published("sparse-table-1"), []
+    for row in table.rows:
+        if row["method"] not in ("laplace", "purkayastha"):
+            continue
+        own = table.find(dataset=row["dataset"], epsilon=row["epsilon"], method="sparse")
+        assert own is not None
+        error = math.hypot(row[f"{figure}_sd"], own[f"{figure}_sd"])
+        found.append(row[figure] - own[figure] > error)
+    return sum(found), len(found)
+
+
+def _readings(tables: list[dict[str, Any]]) -> list[str]:
+    """Return a line for each reading of SPARSE: differences from Laplace noise at equal ε and at equal utility."""
+    if not tables:
+        return ["Not measured yet."]
+    named = [{row[0]: dict(zip(_heads(one), row, strict=True)) for row in one["rows"]} for one in tables]
+    at = {one["title"].rpartition(", ")[2]: rows for one, rows in zip(tables, named, strict=True)}
+    equal = next(rows for scale, rows in at.items() if scale.startswith("effective"))
+    utility = next(rows for scale, rows in at.items() if scale.startswith("utility"))
+    lines = [
+        "| reading | effective dimensions | seeds | utility | leakage | leakage at equal utility | beside random |",
+        "| :-- | --: | --: | --: | --: | --: | --: |",
+    ]
+    for name, row in equal.items():
+        beside = utility.get(name, {})
+        control = beside.get("Leakage − random dimensions'")
+        size = row["Effective dimensions"]
+        cells = [
+            name,
+            "" if size is None else f"{size['value']:.0f}",
+            f"{row['Seeds']['value']:.0f}",
+            _gap(row["Utility − Laplace's"]),
+            _gap(row["Leakage − Laplace's"]),
+            _gap(beside.get("Leakage − Laplace's")) or "unreachable",
+            _gap(control),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _heads(table: dict[str, Any]) -> list[str]:
+    return [column["name"] for column in table["columns"]]
+
+
+def _gap(number: dict[str, Any] | None) -> str:
+    if number is None:
+        return ""
+    half = (number["high"] - number["low"]) / 2
+    return f"{number['value']:+.1f}" + (f"±{half:.1f}" if half else "")
 
 
 def _verdict(finding: dict[str, str]) -> str:

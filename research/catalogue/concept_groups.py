@@ -445,7 +445,8 @@ def _overlaps(masks: Sequence[_Masks], overlaps: dict[str, Overlap], top: int) -
         ],
         f"Share of the {top} highest dimensions of a mask that two masks have in common, of two words, or of one word "
         "with another seed (mean-difference: of its pairs drawn again). Each word's mask has a different seed, so that "
-        "no two share an initial state. The p-value: how often random groups agree as much more within groups than across.",
+        "no two share an initial state. The p-value: how often random groups agree as much more within groups than "
+        "across.",
     )
 
 

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from research import tables as draw
 from research.bench import Bench, Material
+from research.catalogue.concept_groups import closed_mask
 from research.experiment import Cell, Experiment, Records, note
 from research.grid import mask_options
 from research.judging import Measured, Verdict, compare, difference
@@ -33,6 +35,7 @@ BARE = 1e-3  # least weight of a masked vector's dimension: a weight of 0 has no
 CLIPPED = 0.999  # quantile of the clean coordinates beyond which a clipped release has none
 BASE = "laplace"
 MASKED_TOKEN = "[MASK]"
+FEWEST_PAIRS = 10  # of a word, for a mask of its own
 
 
 class Reading(Settings, frozen=True, kw_only=True):
@@ -41,7 +44,8 @@ class Reading(Settings, frozen=True, kw_only=True):
     Attributes:
         what: in words, for tables.
         law: ``additive`` (x + z with shape Σ), ``masked`` (x ⊙ m + z, Laplace noise of n dimensions), ``truncated``
-            (x ⊙ m on the kept dimensions, Laplace noise of these alone).
+            (x ⊙ m on the kept dimensions, Laplace noise of these alone), ``per-token`` (x + z with the shape of the
+            text's own word: how often an attacker who sees a release names that word).
         mask: a name of ``masks``; ``ones``; ``random``, a permutation of ones.
         power: of the mask in Σ.
         scaling: of Σ: ``trace`` n, ``none``, or ``det`` 1.
@@ -51,7 +55,7 @@ class Reading(Settings, frozen=True, kw_only=True):
     """
 
     what: str
-    law: Literal["additive", "masked", "truncated"] = "additive"
+    law: Literal["additive", "masked", "truncated", "per-token"] = "additive"
     mask: str = "published"
     power: float = 1.0
     scaling: Literal["trace", "none", "det"] = "trace"
@@ -116,6 +120,8 @@ class Readings(Experiment[ReadingsSpec]):
             for seed in range(spec.seeds)
             for name in names
             for scale in spec.scales
+            # The noise of a text follows from its words, so no task of other texts has a utility.
+            if spec.readings[name].law != "per-token" or parse_scale(scale).kind == "effective"
         ]
 
     def settings(self, spec: ReadingsSpec, cell: Cell) -> dict[str, Any]:
@@ -127,6 +133,8 @@ class Readings(Experiment[ReadingsSpec]):
     def measure(self, spec: ReadingsSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         reading, seed = spec.readings[cell["reading"]], cell["seed"]
         material = bench.material(cell["problem"], seed)
+        if reading.law == "per-token":
+            return per_token(material, EFFECTIVE_NORM / parse_scale(cell["scale"]).value)
         mask, about = _mask(spec, reading, bench, material)
         made = release_of(reading, mask, material)
         n, scale = mask.size, parse_scale(cell["scale"])
@@ -158,13 +166,11 @@ class Readings(Experiment[ReadingsSpec]):
         }
 
     def summary(self, spec: ReadingsSpec, records: Records) -> Summary:
-        named = {name: each.what for name, each in spec.readings.items()}
+        released = Records([row for row in records if "identified" not in row["found"]])
         tables = [
-            _table(spec, own, f"{problem}, {scale}")
-            for (problem, scale), own in Records([r for r in records if r["cell"]["reading"] in named]).each(
-                "problem", "scale"
-            )
+            _table(spec, own, f"{problem}, {scale}") for (problem, scale), own in released.each("problem", "scale")
         ]
+        tables += [_identified(records)] if len(released) < len(records) else []
         return Summary(tables=tables, findings=_findings(spec, records), notes=[note("readings")])
 
 
@@ -246,6 +252,71 @@ def release_of(reading: Reading, mask: Vector, material: Material) -> Callable[[
     return lambda epsilon: Protector("sparse", Mahalanobis(shape, epsilon / share), map=linear, after=after)
 
 
+def per_token(material: Material, noise: float) -> dict[str, Any]:
+    """Return how often an attacker names the word whose mask shaped the noise of a text with one word.
+
+    The attacker knows the masks, the words' frequencies and the mean and covariance of clean vectors; the likelihood
+    of a release under each mask decides. A word's mask is |mean of D⁺ − D⁻| of its pairs.
+    """
+    case, rng = material.case, np.random.default_rng([material.seed, 22])
+    own = case.labels[case.matches.with_concept]
+    alone = np.flatnonzero(own.sum(axis=1) == 1)
+    learnt = np.intersect1d(alone, material.fit_rows)
+    judged = np.setdiff1d(alone, material.fit_rows)
+    counts = own[learnt].sum(axis=0)
+    named = np.flatnonzero(counts >= FEWEST_PAIRS)
+    judged = judged[own[judged][:, named].any(axis=1)]
+    word = own[judged][:, named].argmax(axis=1)
+    n = material.positive.shape[1]
+    clean = np.asarray(material.positive[material.fit_rows], dtype=np.float64)
+    K, mean = np.cov(clean.T), clean.mean(axis=0)
+    shapes, scores = [], np.empty((len(judged), len(named)))
+    for column in named:
+        rows = learnt[own[learnt, column] == 1]
+        shapes.append(
+            NoiseShape.from_diagonal(closed_mask(material.positive[rows], material.negative[rows]), floor=FLOOR)
+        )
+    Y = np.empty((len(judged), n))
+    epsilon = epsilon_of_rms_norm(noise, n)
+    for j, shape in enumerate(shapes):
+        at = np.flatnonzero(word == j)
+        Y[at] = Mahalanobis(shape, epsilon).protect(
+            np.asarray(material.positive[judged[at]], dtype=np.float64), rng=rng
+        )
+    for j, shape in enumerate(shapes):
+        root = np.linalg.cholesky(K + Mahalanobis(shape, epsilon).noise_covariance())
+        white = solve_triangular(root, (Y - mean).T, lower=True)
+        prior = math.log(counts[named[j]])
+        scores[:, j] = prior - 0.5 * (white**2).sum(axis=0) - np.log(np.diag(root)).sum()
+    sizes = [float(shape.covariance().trace() ** 2 / (shape.covariance() ** 2).sum()) for shape in shapes]
+    return {
+        "identified": {
+            "value": float((scores.argmax(axis=1) == word).mean()),
+            "chance": float((word == counts[named].argmax()).mean()),
+        },
+        "words": len(named),
+        "texts": {"judged": len(judged)},
+        "protector": {"trained": False, "effective_dimensions": float(np.mean(sizes)), "epsilon": epsilon},
+    }
+
+
+def _identified(records: Records) -> Table:
+    own = Records([row for row in records if "identified" in row["found"]])
+    return draw.table(
+        "Per-token masks: the word named from one release",
+        own.each("problem", "scale"),
+        [
+            draw.axis("Data", 0),
+            draw.axis("Scale", 1),
+            draw.percent("Named", "identified", "value"),
+            draw.percent("By the most frequent word", "identified", "chance"),
+            draw.plain("Words", "words"),
+            draw.plain("Texts", "texts", "judged"),
+            draw.plain("Effective dimensions", "protector", "effective_dimensions"),
+        ],
+    )
+
+
 def _against(one: Measured | None, other: Measured | None) -> Number | None:
     """Return the difference of two figures in points with its 95 % interval."""
     if one is None or other is None or not set(one.by_seed) & set(other.by_seed):
@@ -312,7 +383,7 @@ def _control(spec: ReadingsSpec, own: Records, name: str) -> Measured | None:
 def _findings(spec: ReadingsSpec, records: Records) -> list[ClaimFinding]:
     found = []
     for name, reading in spec.readings.items():
-        if name == BASE:
+        if name == BASE or reading.law == "per-token":
             continue
         parts, outcomes, against = [], [], []
         for (problem, scale), own in records.each("problem", "scale"):

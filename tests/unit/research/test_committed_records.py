@@ -23,7 +23,7 @@ FROZEN = {
     "encoders": "82b6567836cbff1a",
     "pii-transforms": "1bff958a199106e8",
     "lambda": "8bb3e4348077ef1c",
-    "readings": "963a9f330b4b016e",
+    "readings": "cf08fa284c81800c",
     "latency": "4ac5dc95610c790b",
     "case-study": "efe57e81d9845c4c",
     "sensitivity": "828d371f7fd75daf",
