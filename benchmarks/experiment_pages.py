@@ -25,7 +25,7 @@ from research import summarise
 from research.catalogue import EXPERIMENTS
 from research.experiment import Records
 from research.judging import VERDICTS
-from research.published import published
+from research.published import claims, published
 from research.records import RecordFolder
 from research.report import experiment_to_html, experiment_to_markdown
 from research.scales import EFFECTIVE_NORM
@@ -47,7 +47,7 @@ def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
     findings: list[dict[str, str]] = []
     readings: list[dict[str, Any]] = []
     masked: dict[str, Records] = {}
-    lines = ["| experiment | what it measures | after | cells |", "| :-- | :-- | :-- | --: |"]
+    lines = ["|experiment|what it measures|after|cells|", "|:--|:--|:--|--:|"]
     further = records.with_name(f"{records.name}-entities")
     for folder, name in itertools.product((records, further), EXPERIMENTS):
         if not (folder / name / "spec.yaml").exists():
@@ -70,7 +70,7 @@ def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
         done = f"{cells['measured']} of {cells['asked']}"
         link = f"[{name}](experiments/{name}.html)"
         what = record["what"] if folder == records else f"The same with {ENTITIES}."
-        lines.append(f"| {link} | {what} | {record['source']} | {done} |")
+        lines.append(_row(link, what, record["source"], done))
     counts = _counts(findings)
     for path, mark, table in (
         (docs / "experiments.md", "pages", lines),
@@ -97,14 +97,11 @@ def _reading(finding: dict[str, str]) -> str:
 
 def _counts(findings: list[dict[str, str]]) -> list[str]:
     """Return how many claims have each verdict, by paper and reading; a reading with a second concept has no row."""
-    lines = [
-        "| paper | " + " | ".join(reversed(VERDICTS[:-1])) + f" | {VERDICTS[-1]} |",
-        "| :-- |" + " --: |" * len(VERDICTS),
-    ]
+    lines = [_row("paper", *reversed(VERDICTS[:-1]), VERDICTS[-1]), _row(":--", *["--:"] * len(VERDICTS))]
     for name in dict.fromkeys(name for name in map(_reading, findings) if name.count(", ") < 2):
         of = [one["verdict"] for one in findings if _reading(one) == name]
         numbers = (of.count(verdict) for verdict in (*reversed(VERDICTS[:-1]), VERDICTS[-1]))
-        lines.append(f"| {name} | " + " | ".join(map(str, numbers)) + " |")
+        lines.append(_row(name, *map(str, numbers)))
     return lines
 
 
@@ -125,7 +122,7 @@ def _claims(findings: list[dict[str, str]], masked: dict[str, Records]) -> list[
     for paper in PAPERS:
         mask = paper == "SPARSE"
         heads = ["claim", "where", "here", *(["mask, effective dimensions"] if mask else []), "in its tables"]
-        lines += [f"## {paper}", "", f"| {' | '.join(heads)} |", "| :-- " * len(heads) + "|"]
+        lines += [f"## {paper}", "", _row(*heads), _row(*[":--"] * len(heads))]
         rows: dict[str, list[dict[str, str]]] = {}
         for one in (one for one in findings if _paper(one) == paper):
             rows.setdefault(re.sub(r" \((Reading|Concept): .*", "", one["claim"]), []).append(one)
@@ -133,11 +130,22 @@ def _claims(findings: list[dict[str, str]], masked: dict[str, Records]) -> list[
             where = re.split(", (?:section|appendix)", of[0]["source"].partition(", ")[2])[0]
             cells = [claim, where, "<br>".join(map(_verdict, of)), _short(of[0]["published"])]
             if mask:
-                named = [_masks(masked[one["experiment"]]) for one in of]
+                named = [_masks(masked[one["experiment"]]) if _has_mask(one["id"]) else "–" for one in of]
                 cells.insert(3, "<br>".join(named if len(set(named)) > 1 else named[:1]))
-            lines.append(f"| {' | '.join(cells)} |")
+            lines.append(_row(*cells))
         lines.append("")
     return lines[:-1]
+
+
+def _row(*cells: str) -> str:
+    """Return a row of a Markdown table."""
+    return f"|{'|'.join(cells)}|"
+
+
+def _has_mask(claim: str) -> bool:
+    """Return whether the figures of a claim are those of SPARSE's mask."""
+    one = next(each for each in claims() if each.id == claim)
+    return one.experiment in ("lambda", "concept-groups") or "'sparse'" in repr(one.compare)
 
 
 def _published_masks(rows: Records) -> list[dict[str, Any]]:
@@ -169,64 +177,55 @@ def _range(values: Sequence[float], digits: int) -> str:
 
 
 def _facts(masked: dict[str, Records]) -> list[str]:
-    """Return the facts that explain SPARSE's verdicts, each with its figure and the command that draws it."""
-    lines = ["| fact | figure | drawn by |", "| :-- | :-- | :-- |"]
-    here = "this page"
+    """Return the facts that explain SPARSE's verdicts, each with its figure and what draws it."""
+    page = "this page"
+    lines = [_row("fact", "figure", "drawn by"), _row(":--", ":--", ":--")]
     masks = [mask for rows in masked.values() for mask in _published_masks(rows) if mask["dimension"] == 384]
     masks = [mask for mask in masks if mask["sd"] >= TRAINED]
     if masks:
         spread = _range([100 * mask["sd"] / mask["mean"] for mask in masks], 1)
         sizes = _range([mask["effective_dimensions"] for mask in masks], 1)
         lines += [
-            f"| Σ of a trained mask beside the identity: deviation of its diagonal | {spread} % | {here} |",
-            f"| effective dimensions of these {len(masks)} masks | {sizes} of 384 | `lambda` |",
+            _row("standard deviation of a trained mask, as a share of its mean", f"{spread} %", page),
+            _row(f"effective dimensions of these {len(masks)} masks", f"{sizes} of 384", "`lambda`"),
         ]
     if (
         steps := masked.get("readings", Records([]))
         .where(reading="paper-steps")
         .figures("protector", "effective_dimensions")
     ):
-        text = f"| the same after the paper's 15,700 gradient steps | {_range(steps, 1)} of 384 |"
-        lines.append(f"{text} `readings` |")
-    own = masked.get("tradeoff", Records([])).where(problem="sts12")
+        fact = "the same after the paper's 15,700 gradient steps"
+        lines.append(_row(fact, f"{_range(steps, 1)} of 384", "`readings`"))
+    own, axis = masked.get("tradeoff", Records([])).where(problem="sts12"), (5, 10, 20, 30, 40)
     if len(own):
         literal = [
             value
-            for e in (5, 10, 20, 30, 40)
-            for method in ("laplace", "sparse")
+            for e, method in itertools.product(axis, ("laplace", "sparse"))
             for value in own.where(method=method, scale=f"literal {e}").figures("utility", "relative")
         ]
-        text = "| utility kept at the printed ε (STS12, unit vectors), Laplace and SPARSE |"
-        lines.append(f"{text} {_range([100 * one for one in literal], 1)} % | `tradeoff` |")
-        ours = [
-            own.where(method="laplace", scale=f"effective {e}").number("utility", "relative")
-            for e in (5, 10, 20, 30, 40)
-        ]
-        lines.append(
-            f"| utility kept with noise of norm {EFFECTIVE_NORM}/ε, ε = 5 to 40; the paper's, Laplace | "
-            f"{', '.join(f'{one.value:.2f}' for one in ours if one)}; {', '.join(_printed_utility())} | "
-            f"`tradeoff` |"
-        )
-    counts = {figure: _beyond_deviation(figure) for figure in ("leakage", "confidence")}
-    for figure, (beyond, cells) in counts.items():
-        text = f"| comparisons of Table 1 in which {figure} is lower by more than the printed deviations |"
-        lines.append(f"{text} {beyond} of {cells} | {here} |")
+        fact = "utility kept at the printed ε (STS12), Laplace and SPARSE"
+        lines.append(_row(fact, f"{_range([100 * one for one in literal], 1)} %", "`tradeoff`"))
+        ours = [own.where(method="laplace", scale=f"effective {e}").number("utility", "relative") for e in axis]
+        fact = f"utility kept by Laplace noise of norm {EFFECTIVE_NORM}/ε, ε = 5 to 40, and printed"
+        figures = "/".join(f"{one.value:.2f}" for one in ours if one)
+        lines.append(_row(fact, f"{figures} and {'/'.join(_printed_utility(axis))}", "`tradeoff`"))
+    for figure in ("leakage", "confidence"):
+        beyond, cells = _beyond_deviation(figure)
+        lines.append(_row(f"Table 1: {figure} lower by more than its printed deviation", f"{beyond} of {cells}", page))
     cell = published("sparse-table-10").find(**{"dataset": "sts12", "lambda": 0.0001, "epsilon": 40})
     clean = published("sparse-table-1").find(dataset="sts12", epsilon=math.inf)
     assert cell is not None
     assert clean is not None
-    lines.append(
-        f"| Table 10, λ = 0.0001, ε = 40, beside no protection: an impossible cell | leakage {cell['leakage']} against "
-        f"{clean['leakage']} %, utility {cell['utility']} against {clean['utility']} % | {here} |"
-    )
-    return lines
+    text = " and ".join(f"{figure} {cell[figure]} against {clean[figure]} %" for figure in ("leakage", "utility"))
+    fact = "impossible cell: Table 10, λ = 0.0001, ε = 40, against no protection"
+    return [*lines, _row(fact, text, page)]
 
 
-def _printed_utility() -> list[str]:
+def _printed_utility(axis: Sequence[int]) -> list[str]:
     """Return the share of utility that the paper's Laplace noise keeps on STS12 at each ε."""
     table = published("sparse-table-1")
     clean = table.find(dataset="sts12", epsilon=math.inf)
-    rows = [table.find(dataset="sts12", epsilon=e, method="laplace") for e in (5, 10, 20, 30, 40)]
+    rows = [table.find(dataset="sts12", epsilon=e, method="laplace") for e in axis]
     return [f"{row['utility'] / clean['utility']:.2f}" for row in rows if row and clean]
 
 
@@ -251,24 +250,28 @@ def _readings(tables: list[dict[str, Any]]) -> list[str]:
     at = {one["title"].rpartition(", ")[2]: rows for one, rows in zip(tables, named, strict=True)}
     equal = next(rows for scale, rows in at.items() if scale.startswith("effective"))
     utility = next(rows for scale, rows in at.items() if scale.startswith("utility"))
-    lines = [
-        "| reading | effective dimensions | seeds | utility | leakage | leakage at equal utility | beside random |",
-        "| :-- | --: | --: | --: | --: | --: | --: |",
-    ]
+    heads = ("reading", "effective dimensions", "seeds", "utility", "leakage", "at equal utility", "beside random")
+    lines = [_row(*heads), _row(":--", *["--:"] * (len(heads) - 1))]
     for name, row in equal.items():
         beside = utility.get(name, {})
-        control = beside.get("Leakage − random dimensions'")
         size = row["Effective dimensions"]
-        cells = [
-            name,
-            "" if size is None else f"{size['value']:.0f}",
-            f"{row['Seeds']['value']:.0f}",
-            _gap(row["Utility − Laplace's"]),
-            _gap(row["Leakage − Laplace's"]),
-            _gap(beside.get("Leakage − Laplace's")) or "unreachable",
-            _gap(control),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(
+            _row(
+                name,
+                "" if size is None else f"{size['value']:.0f}",
+                f"{row['Seeds']['value']:.0f}",
+                _gap(row["Utility − Laplace's"]),
+                _gap(row["Leakage − Laplace's"]),
+                _gap(beside.get("Leakage − Laplace's")) or "unreachable",
+                _gap(beside.get("Leakage − random dimensions'")),
+            )
+        )
+    for row in next((list(rows.values()) for title, rows in at.items() if title.startswith("Per-token")), []):
+        named_word, chance, size = (
+            row[key]["value"] for key in ("Named", "By the most frequent word", heads[1].capitalize())
+        )
+        text = f"an attacker names the word in {100 * named_word:.0f} % of releases (guessing: {100 * chance:.0f} %)"
+        lines.append(_row("a mask for each word", f"{size:.0f}", f"{row['Named']['n']}", text, "", "", ""))
     return lines
 
 
