@@ -283,7 +283,8 @@ def _gap(number: dict[str, Any] | None) -> str:
     if number is None:
         return ""
     half = (number["high"] - number["low"]) / 2
-    return f"{number['value']:+.1f}" + (f"±{half:.1f}" if half else "")
+    value = f"{number['value']:+.1f}".replace("-", "−").replace("−0.0", "0.0").replace("+0.0", "0.0")
+    return value + (f"±{half:.1f}" if half else "")
 
 
 def _verdict(finding: dict[str, str]) -> str:
