@@ -35,6 +35,7 @@ BARE = 1e-3  # least weight of a masked vector's dimension: a weight of 0 has no
 CLIPPED = 0.999  # quantile of the clean coordinates beyond which a clipped release has none
 BASE = "laplace"
 MASKED_TOKEN = "[MASK]"
+FEWEST_SEEDS = 2  # for a verdict: with one, figures of two readings are not paired
 FEWEST_PAIRS = 10  # of a word, for a mask of its own
 
 
@@ -385,7 +386,7 @@ def _findings(spec: ReadingsSpec, records: Records) -> list[ClaimFinding]:
     for name, reading in spec.readings.items():
         if name == BASE or reading.law == "per-token":
             continue
-        parts, outcomes, against = [], [], []
+        parts, outcomes, against, seeds = [], [], [], spec.seeds
         for (problem, scale), own in records.each("problem", "scale"):
             if parse_scale(scale).kind != "utility":
                 continue
@@ -394,13 +395,18 @@ def _findings(spec: ReadingsSpec, records: Records) -> list[ClaimFinding]:
                 continue
             gap = _against(own.where(reading=name).measured("leakage", factor=100), _scaled(other))
             outcomes.append(compare(other, one))
+            seeds = min(seeds, len(one.by_seed))
             parts.append(f"{problem}, {scale}: {_points(gap)} points")
             control = _control(spec, own, name)
             if control is not None:
                 against.append(_points(_against(own.where(reading=name).measured("leakage", factor=100), control)))
         if not outcomes:
             continue
-        verdict: Verdict = "agrees" if min(outcomes) > 0 else "disagrees" if max(outcomes) < 0 else "no difference"
+        verdict: Verdict = "unclear" if seeds < FEWEST_SEEDS else "no difference"
+        if seeds >= FEWEST_SEEDS and min(outcomes) > 0:
+            verdict = "agrees"
+        elif seeds >= FEWEST_SEEDS and max(outcomes) < 0:
+            verdict = "disagrees"
         beside = f"; against random dimensions {', '.join(against)}" if against else ""
         found.append(
             ClaimFinding(
@@ -422,4 +428,4 @@ def _scaled(figure: Measured) -> Measured:
 def _points(gap: Number | None) -> str:
     if gap is None or gap.low is None or gap.high is None:
         return "not measured"
-    return f"{gap.value:+.1f} ± {(gap.high - gap.low) / 2:.1f}"
+    return f"{gap.value:+.1f} ± {(gap.high - gap.low) / 2:.1f}".replace("-", "−")
