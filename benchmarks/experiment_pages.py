@@ -12,16 +12,24 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `research` is not installed
 
 from research import summarise
 from research.catalogue import EXPERIMENTS
+from research.experiment import Records
 from research.judging import VERDICTS
+from research.published import claims, published
+from research.records import RecordFolder
 from research.report import experiment_to_html, experiment_to_markdown
+from research.scales import EFFECTIVE_NORM
+from research.tables import counted
 from vecveil.io import write_text
 
 ROOT = Path(__file__).parents[1]
@@ -29,21 +37,29 @@ RECORDS = ROOT / "benchmarks" / "results" / "experiments"
 DOCS = ROOT / "docs"
 PAPERS = ("SPARSE", "TextCrafter")
 ENTITIES = "spaCy's entities"
+STARTED = 0.003  # deviation of a mask's values before its training: 0.01 on log α, times the slope 0.3 of a gate
+TRAINED = 2 * STARTED
 
 
 def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
     """Return every page and what it should hold."""
     found: dict[Path, str] = {}
     findings: list[dict[str, str]] = []
-    lines = ["| experiment | what it measures | after | cells |", "| :-- | :-- | :-- | --: |"]
+    readings: list[dict[str, Any]] = []
+    masked: dict[str, Records] = {}
+    lines = ["|experiment|what it measures|after|cells|", "|:--|:--|:--|--:|"]
     further = records.with_name(f"{records.name}-entities")
     for folder, name in itertools.product((records, further), EXPERIMENTS):
         if not (folder / name / "spec.yaml").exists():
             continue
         record = summarise(name, folder)
         found[folder / name / "README.md"] = experiment_to_markdown(record)
+        rows = counted(Records(list(RecordFolder(folder / name).read().values())))
+        if name == "readings":
+            readings = record["tables"]
         suffix = "" if folder == records else f" (Concept: {ENTITIES}.)"
         name = name if folder == records else f"{name}-entities"
+        masked[name] = rows
         findings += [
             one | {"experiment": name, "claim": one["claim"] + suffix}
             for one in record["findings"]
@@ -54,11 +70,13 @@ def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
         done = f"{cells['measured']} of {cells['asked']}"
         link = f"[{name}](experiments/{name}.html)"
         what = record["what"] if folder == records else f"The same with {ENTITIES}."
-        lines.append(f"| {link} | {what} | {record['source']} | {done} |")
+        lines.append(_row(link, what, record["source"], done))
     counts = _counts(findings)
     for path, mark, table in (
         (docs / "experiments.md", "pages", lines),
-        (docs / "claims.md", "claims", _claims(findings)),
+        (docs / "claims.md", "facts", _facts(masked)),
+        (docs / "claims.md", "readings", _readings(readings)),
+        (docs / "claims.md", "claims", _claims(findings, masked)),
         (docs.parent / "README.md", "claims", counts),
     ):
         text = found.get(path) or path.read_text(encoding="utf-8")
@@ -79,40 +97,194 @@ def _reading(finding: dict[str, str]) -> str:
 
 def _counts(findings: list[dict[str, str]]) -> list[str]:
     """Return how many claims have each verdict, by paper and reading; a reading with a second concept has no row."""
-    lines = [
-        "| paper | " + " | ".join(reversed(VERDICTS[:-1])) + f" | {VERDICTS[-1]} |",
-        "| :-- |" + " --: |" * len(VERDICTS),
-    ]
+    lines = [_row("paper", *reversed(VERDICTS[:-1]), VERDICTS[-1]), _row(":--", *["--:"] * len(VERDICTS))]
     for name in dict.fromkeys(name for name in map(_reading, findings) if name.count(", ") < 2):
         of = [one["verdict"] for one in findings if _reading(one) == name]
         numbers = (of.count(verdict) for verdict in (*reversed(VERDICTS[:-1]), VERDICTS[-1]))
-        lines.append(f"| {name} | " + " | ".join(map(str, numbers)) + " |")
+        lines.append(_row(name, *map(str, numbers)))
     return lines
 
 
 def _short(counts: str) -> str:
-    """Return "holds in 3 of 9 comparisons, contradicted in 2, no difference in 4" as "3 of 9, 2 against"."""
-    text = re.sub(r"holds in (\d+ of \d+) comparisons", r"\1", counts.removesuffix(" of its tables"))
+    """Return "holds in 3 of 9 comparisons, contradicted in 2, no difference in 4" as "3/9, 2 against"."""
+    text = re.sub(r"holds in (\d+) of (\d+) comparisons", r"\1/\2", counts.removesuffix(" of its tables"))
     text = re.sub(r", (no difference|undecided) in \d+", "", re.sub(r"contradicted in (\d+)", r"\1 against", text))
-    return re.sub(r"; in development it (.*)", r" (development: \1)", text)
+    return re.sub(r"; in development it .*", "", text)
 
 
-def _claims(findings: list[dict[str, str]]) -> list[str]:
+def _claims(findings: list[dict[str, str]], masked: dict[str, Records]) -> list[str]:
     """Return a table for each paper: each claim, its place, our verdicts with their comparisons, and the paper's own.
 
-    Further readings of a claim, and its repetition with a different concept, stand in the same row.
+    Further readings of a claim, and its repetition with a different concept, stand in the same row. SPARSE's rows have
+    the masks that were judged.
     """
     lines = []
     for paper in PAPERS:
-        lines += [f"## {paper}", "", "| claim | where | here | in its tables |", "| :-- | :-- | :-- | :-- |"]
+        mask = paper == "SPARSE"
+        heads = ["claim", "where", "here", *(["mask, effective dimensions"] if mask else []), "in its tables"]
+        lines += [f"## {paper}", "", _row(*heads), _row(*[":--"] * len(heads))]
         rows: dict[str, list[dict[str, str]]] = {}
         for one in (one for one in findings if _paper(one) == paper):
             rows.setdefault(re.sub(r" \((Reading|Concept): .*", "", one["claim"]), []).append(one)
         for claim, of in rows.items():
             where = re.split(", (?:section|appendix)", of[0]["source"].partition(", ")[2])[0]
-            lines.append(f"| {claim} | {where} | {'<br>'.join(map(_verdict, of))} | {_short(of[0]['published'])} |")
+            cells = [claim, where, "<br>".join(map(_verdict, of)), _short(of[0]["published"])]
+            if mask:
+                named = [_masks(masked[one["experiment"]]) if _has_mask(one["id"]) else "–" for one in of]
+                cells.insert(3, "<br>".join(named if len(set(named)) > 1 else named[:1]))
+            lines.append(_row(*cells))
         lines.append("")
     return lines[:-1]
+
+
+def _row(*cells: str) -> str:
+    """Return a row of a Markdown table."""
+    return f"|{'|'.join(cells)}|"
+
+
+def _has_mask(claim: str) -> bool:
+    """Return whether the figures of a claim are those of SPARSE's mask."""
+    one = next(each for each in claims() if each.id == claim)
+    return one.experiment in ("lambda", "concept-groups") or "'sparse'" in repr(one.compare)
+
+
+def _published_masks(rows: Records) -> list[dict[str, Any]]:
+    """Return the records of masks with the published training."""
+    own = [row for row in rows if row["cell"].get("method") == "sparse" or row["cell"].get("recipe") == "published"]
+    found = [(row["found"].get("protector") or {}).get("mask") for row in own]
+    return [mask for mask in found if mask]
+
+
+def _masks(rows: Records) -> str:
+    """Return whether the masks of an experiment are trained, and their effective dimensions."""
+    if closed := [
+        one["mask"] for row in rows.where(method="mean-difference") for one in row["found"]["words"].values()
+    ]:
+        sizes = [sum(mask) ** 2 / sum(value**2 for value in mask) for mask in closed]
+        return f"closed form, {_range(sizes, 0)}/{len(closed[0])}"
+    parts = []
+    masks = _published_masks(rows)
+    for n in sorted({mask["dimension"] for mask in masks}, reverse=True):
+        own = [mask for mask in masks if mask["dimension"] == n]
+        kind = "trained" if min(mask["sd"] for mask in own) >= TRAINED else "untrained"
+        parts.append(f"{kind}, {_range([mask['effective_dimensions'] for mask in own], 1)}/{n}")
+    return "; ".join(parts) or "–"
+
+
+def _range(values: Sequence[float], digits: int) -> str:
+    low, high = (f"{one:.{digits}f}" for one in (min(values), max(values)))
+    return low if low == high else f"{low}–{high}"
+
+
+def _facts(masked: dict[str, Records]) -> list[str]:
+    """Return the facts that explain SPARSE's verdicts, each with its figure and what draws it."""
+    page = "this page"
+    lines = [_row("fact", "figure", "drawn by"), _row(":--", ":--", ":--")]
+    masks = [mask for rows in masked.values() for mask in _published_masks(rows) if mask["dimension"] == 384]
+    masks = [mask for mask in masks if mask["sd"] >= TRAINED]
+    if masks:
+        spread = _range([100 * mask["sd"] / mask["mean"] for mask in masks], 1)
+        sizes = _range([mask["effective_dimensions"] for mask in masks], 1)
+        lines += [
+            _row("standard deviation of a trained mask, as a share of its mean", f"{spread} %", page),
+            _row(f"effective dimensions of these {len(masks)} masks", f"{sizes} of 384", "`lambda`"),
+        ]
+    if (
+        steps := masked.get("readings", Records([]))
+        .where(reading="paper-steps")
+        .figures("protector", "effective_dimensions")
+    ):
+        fact = "the same after the paper's 15,700 gradient steps"
+        lines.append(_row(fact, f"{_range(steps, 1)} of 384", "`readings`"))
+    own, axis = masked.get("tradeoff", Records([])).where(problem="sts12"), (5, 10, 20, 30, 40)
+    if len(own):
+        literal = [
+            value
+            for e, method in itertools.product(axis, ("laplace", "sparse"))
+            for value in own.where(method=method, scale=f"literal {e}").figures("utility", "relative")
+        ]
+        fact = "utility kept at the printed ε (STS12), Laplace and SPARSE"
+        lines.append(_row(fact, f"{_range([100 * one for one in literal], 1)} %", "`tradeoff`"))
+        ours = [own.where(method="laplace", scale=f"effective {e}").number("utility", "relative") for e in axis]
+        fact = f"utility kept by Laplace noise of norm {EFFECTIVE_NORM}/ε, ε = 5 to 40, and printed"
+        figures = "/".join(f"{one.value:.2f}" for one in ours if one)
+        lines.append(_row(fact, f"{figures} and {'/'.join(_printed_utility(axis))}", "`tradeoff`"))
+    for figure in ("leakage", "confidence"):
+        beyond, cells = _beyond_deviation(figure)
+        lines.append(_row(f"Table 1: {figure} lower by more than its printed deviation", f"{beyond} of {cells}", page))
+    cell = published("sparse-table-10").find(**{"dataset": "sts12", "lambda": 0.0001, "epsilon": 40})
+    clean = published("sparse-table-1").find(dataset="sts12", epsilon=math.inf)
+    assert cell is not None
+    assert clean is not None
+    text = " and ".join(f"{figure} {cell[figure]} against {clean[figure]} %" for figure in ("leakage", "utility"))
+    fact = "impossible cell: Table 10, λ = 0.0001, ε = 40, against no protection"
+    return [*lines, _row(fact, text, page)]
+
+
+def _printed_utility(axis: Sequence[int]) -> list[str]:
+    """Return the share of utility that the paper's Laplace noise keeps on STS12 at each ε."""
+    table = published("sparse-table-1")
+    clean = table.find(dataset="sts12", epsilon=math.inf)
+    rows = [table.find(dataset="sts12", epsilon=e, method="laplace") for e in axis]
+    return [f"{row['utility'] / clean['utility']:.2f}" for row in rows if row and clean]
+
+
+def _beyond_deviation(figure: str) -> tuple[int, int]:
+    """Return in how many comparisons of Table 1 SPARSE's figure is lower by more than the root of both variances."""
+    table, found = published("sparse-table-1"), []
+    for row in table.rows:
+        if row["method"] not in ("laplace", "purkayastha"):
+            continue
+        own = table.find(dataset=row["dataset"], epsilon=row["epsilon"], method="sparse")
+        assert own is not None
+        error = math.hypot(row[f"{figure}_sd"], own[f"{figure}_sd"])
+        found.append(row[figure] - own[figure] > error)
+    return sum(found), len(found)
+
+
+def _readings(tables: list[dict[str, Any]]) -> list[str]:
+    """Return a line for each reading of SPARSE: differences from Laplace noise at equal ε and at equal utility."""
+    if not tables:
+        return ["Not measured yet."]
+    named = [{row[0]: dict(zip(_heads(one), row, strict=True)) for row in one["rows"]} for one in tables]
+    at = {one["title"].rpartition(", ")[2]: rows for one, rows in zip(tables, named, strict=True)}
+    equal = next(rows for scale, rows in at.items() if scale.startswith("effective"))
+    utility = next(rows for scale, rows in at.items() if scale.startswith("utility"))
+    heads = ("reading", "effective dimensions", "seeds", "utility", "leakage", "at equal utility", "beside random")
+    lines = [_row(*heads), _row(":--", *["--:"] * (len(heads) - 1))]
+    for name, row in equal.items():
+        beside = utility.get(name, {})
+        size = row["Effective dimensions"]
+        lines.append(
+            _row(
+                name,
+                "" if size is None else f"{size['value']:.0f}",
+                f"{row['Seeds']['value']:.0f}",
+                _gap(row["Utility − Laplace's"]),
+                _gap(row["Leakage − Laplace's"]),
+                _gap(beside.get("Leakage − Laplace's")) or "unreachable",
+                _gap(beside.get("Leakage − random dimensions'")),
+            )
+        )
+    for row in next((list(rows.values()) for title, rows in at.items() if title.startswith("Per-token")), []):
+        named_word, chance, size = (
+            row[key]["value"] for key in ("Named", "By the most frequent word", heads[1].capitalize())
+        )
+        text = f"an attacker names the word in {100 * named_word:.0f} % of releases (guessing: {100 * chance:.0f} %)"
+        lines.append(_row("a mask for each word", f"{size:.0f}", f"{row['Named']['n']}", text, "", "", ""))
+    return lines
+
+
+def _heads(table: dict[str, Any]) -> list[str]:
+    return [column["name"] for column in table["columns"]]
+
+
+def _gap(number: dict[str, Any] | None) -> str:
+    if number is None:
+        return ""
+    half = (number["high"] - number["low"]) / 2
+    value = f"{number['value']:+.1f}".replace("-", "−").replace("−0.0", "0.0").replace("+0.0", "0.0")
+    return value + (f"±{half:.1f}" if half else "")
 
 
 def _verdict(finding: dict[str, str]) -> str:

@@ -47,7 +47,7 @@ Quantity = float | Measured
 """A figure: a number is exact, such as a printed one."""
 
 
-def _difference(one: Quantity, other: Quantity, times: float) -> tuple[float, float]:
+def difference(one: Quantity, other: Quantity, times: float = 1.0) -> tuple[float, float]:
     """Return ``one - times * other`` and half of its 95 % interval.
 
     Seeds that both have give paired differences and Student's interval. One seed gives the interval of two independent
@@ -71,7 +71,7 @@ def compare(one: Quantity, other: Quantity, *, times: float = 1.0, by: float = 0
 
     Printed figures are compared as printed.
     """
-    gap, half = _difference(one, other, times)
+    gap, half = difference(one, other, times)
     if isinstance(one, Measured) or isinstance(other, Measured):
         sizes = [abs(x.value if isinstance(x, Measured) else x) for x in (one, other)]
         half = max(half, LEAST * max(sizes[0], abs(times) * sizes[1]))

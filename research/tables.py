@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from research.experiment import Records, note
-from research.judging import Measured, Tally, verdict
+from research.judging import Measured, Order, Tally, Trend, verdict
 from research.published import Claim, claims, published
 from research.results import Cell as TableCell
 from research.results import ClaimFinding, Column, Figure, Number, Point, Series, Table, XAxis, YAxis, number
@@ -146,20 +147,33 @@ def findings_of(
         only: ids of claims; none takes all of the experiment's.
     """
     return [
-        finding_of(claim, claim.compare.tally(rows, keys), difference=difference)
+        finding_of(claim, claim.compare.tally(rows, keys), difference=difference, beside=_beside(claim, rows, keys))
         for claim in claims(experiment)
         if not only or claim.id in only
     ]
 
 
-def finding_of(claim: Claim, ours: Tally, *, difference: str, suffix: str = "") -> ClaimFinding:
-    """Return the finding on a paper's claim; ``suffix`` follows the claim."""
+def _beside(claim: Claim, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str:
+    """Return the comparisons by the paper's Eq. 13, and whether Laplace noise in SPARSE's place agrees as well."""
+    compare, said = claim.compare, ""
+    if isinstance(compare, Order | Trend) and compare.figure == "leakage":
+        eq13 = replace(compare, figure="eq13").tally(rows, keys)
+        said += f"; Eq. 13: {eq13}" if eq13.cells else ""
+    if isinstance(compare, Order) and compare.by and compare.of.get("method") == "sparse":
+        laplace = replace(compare, of={**compare.of, "method": "laplace"})
+        if verdict(laplace.tally(rows, keys)) == "agrees" == verdict(compare.tally(rows, keys)):
+            said += "; vacuous: Laplace noise agrees, too"
+    return said
+
+
+def finding_of(claim: Claim, ours: Tally, *, difference: str, suffix: str = "", beside: str = "") -> ClaimFinding:
+    """Return the finding on a paper's claim; ``suffix`` follows the claim, and ``beside`` our comparisons."""
     theirs = claim.published_tally()
     return ClaimFinding(
         claim.claim + suffix,
         f"{claim.paper}, {claim.source}",
         verdict(ours),
-        str(ours) if ours.cells else "not measured",
+        f"{ours}{beside}" if ours.cells else "not measured",
         f"{theirs} of its tables" if theirs.cells else "shown in a picture" if "Fig." in claim.source else "no figures",
         difference,
         id=claim.id,

@@ -20,6 +20,7 @@ _WHERE = {
     "encoders": "encoders.EmbeddingModels",
     "pii-transforms": "pii_transforms.PiiTransforms",
     "lambda": "regularisation.Regularisation",
+    "readings": "readings.Readings",
     "latency": "latency.Latency",
     "case-study": "case_study.CaseStudy",
     "sensitivity": "sensitivity.SensitivityDeciles",

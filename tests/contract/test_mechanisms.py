@@ -26,6 +26,7 @@ from vecveil.privacy.mechanisms import (
     ProjectedLaplace,
     Purkayastha,
     Shuffle,
+    TruncatedLaplace,
     random_permutation,
 )
 from vecveil.privacy.protector import METHODS, Protector
@@ -65,9 +66,13 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "LdpGaussian": lambda: LdpGaussian(N_DIM, 30.0, 1e-6),
     "Purkayastha": lambda: Purkayastha(N_DIM, 30.0),
     "Shuffle": lambda: Shuffle(random_permutation(N_DIM)),
+    "TruncatedLaplace": lambda: TruncatedLaplace(np.arange(N_DIM) / N_DIM, 30.0),
     "laplace": lambda: fitted("laplace"),
     "laplace wiener": lambda: fitted("laplace", postprocess="wiener"),
     "sparse": lambda: fitted("sparse", epochs=2),
+    "sparse as learnt": lambda: fitted("sparse", epochs=2, normalise=False),
+    "sparse truncated": lambda: fitted("sparse", epochs=2, release="truncated", kept=5),
+    "sparse reduced": lambda: fitted("sparse", epochs=2, release="truncated", kept=5, output="reduced", splits=2),
     "covariance": lambda: fitted("covariance"),
     "covariance none": lambda: fitted("covariance", postprocess="none"),
     "subspace": lambda: fitted("subspace", **SUBSPACE),

@@ -71,6 +71,9 @@ FILES: dict[str, Callable[[], vecveil.Protector]] = {
         "laplace", epsilon=40.0, postprocess=[Step("truncate", 5), Step("normalise"), Step("binary")]
     ),
     "subspace-projected": lambda: of_pairs("subspace", epsilon=30.0, rank=2, kept=4, flattening=0.3, pairs=True),
+    "sparse-truncated": lambda: of_pairs(
+        "sparse", epsilon=30.0, epochs=1, stability_seeds=1, release="truncated", kept=5
+    ),
     "redact": lambda: of_texts("redact"),
     "replace-random": lambda: of_texts("replace-random"),
     "replace-semantic": lambda: of_texts("replace-semantic"),

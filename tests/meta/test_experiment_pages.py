@@ -44,7 +44,11 @@ def test_a_stale_page_would_be_noticed(maker: ModuleType, tmp_path: Path, monkey
     monkeypatch.setattr(maker, "EXPERIMENTS", ("latency",))  # drawing all of them once is enough
     docs = tmp_path / "docs"
     docs.mkdir()
-    marked = {"docs/experiments.md": ["pages"], "docs/claims.md": ["claims"], "README.md": ["claims"]}
+    marked = {
+        "docs/experiments.md": ["pages"],
+        "docs/claims.md": ["facts", "readings", "claims"],
+        "README.md": ["claims"],
+    }
     for name, marks in marked.items():
         blocks = (f"<!-- {mark} -->\nold\n<!-- end {mark} -->\n" for mark in marks)
         (tmp_path / name).write_text("".join(blocks))

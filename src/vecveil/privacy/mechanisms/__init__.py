@@ -14,6 +14,7 @@ from vecveil.privacy.mechanisms.purkayastha import Purkayastha
 from vecveil.privacy.mechanisms.shuffle import Shuffle, random_permutation
 from vecveil.privacy.mechanisms.steps import NOTHING_BEFORE, OPEN_RANGE, Before, Step
 from vecveil.privacy.mechanisms.textcrafter import PolicyWeights, TextCrafter
+from vecveil.privacy.mechanisms.truncated import TruncatedLaplace
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     Laplace.name: Laplace,
@@ -24,6 +25,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     Purkayastha.name: Purkayastha,
     Shuffle.name: Shuffle,
     TextCrafter.name: TextCrafter,
+    TruncatedLaplace.name: TruncatedLaplace,
 }
 """Every mechanism by the name that protector files store."""
 
@@ -43,6 +45,7 @@ __all__ = [
     "Shuffle",
     "Step",
     "TextCrafter",
+    "TruncatedLaplace",
     "epsilon_of_rms_norm",
     "random_permutation",
     "rms_norm_of_epsilon",

@@ -133,9 +133,18 @@ class FitOptions:
         output = given["output"]
         if not isinstance(given["output"], str) or output not in ("full", "reduced"):
             raise unknown_name("fit", "output", ("full", "reduced"), output)
-        if output == "reduced" and map_name != "own map":
+        truncated = getattr(own, "release", "full") == "truncated"
+        if truncated and map_name == "wiener":
             raise InvalidInputError(
-                "`output` 'reduced' needs the map of a subspace method, which alone drops dimensions.", param="output"
+                "A truncated release has masked vectors, which the Wiener filter does not know: leave 'wiener' out of "
+                "`postprocess`.",
+                param="postprocess",
+            )
+        if output == "reduced" and map_name != "own map" and not truncated:
+            raise InvalidInputError(
+                "`output` 'reduced' needs the map of a subspace method, or sparse with release='truncated': these "
+                "alone drop dimensions.",
+                param="output",
             )
         # Such a task needs clean and released vectors of one dimension.
         other_space = output == "reduced" or any(step.kind in ("truncate", "project") for step in after)

@@ -851,6 +851,8 @@ def refit(protector: Protector, data: Data) -> Protector:
         {
             # JSON turned tuples of a loaded file into lists.
             **{name: tuple(value) if isinstance(value, list) else value for name, value in settings.options.items()},
+            # A mechanism states the ε of Σ scaled to trace n.
+            **({"normalise": True} if settings.options.get("release") == "full" else {}),
             "method": protector.method,
             "epsilon": protector.mechanism.parameters()["epsilon"],
             "before": protector.before,

@@ -329,7 +329,7 @@ class CommonDraws:
         def release(X: Embeddings, rng: np.random.Generator | None) -> Embeddings:
             _, x, z, place = self._parts(X, linear)
             if rng is None:
-                y = x
+                y = x if candidate.family.is_linear else self._mechanism(noise).without_noise(x)
             elif z is not None:
                 y = x + np.float32(noise) * z
             else:
@@ -359,9 +359,11 @@ class CommonDraws:
             self._cache[key] = (X, rows, z, place)
         return self._cache[key]
 
+    def _mechanism(self, noise: float) -> Mechanism:
+        return self.candidate.family.mechanism(self.candidate.shape, noise, self.rms_norm, 1)
+
     def _draw(self, X: Embeddings, noise: float, place: int) -> Embeddings:
-        mechanism = self.candidate.family.mechanism(self.candidate.shape, noise, self.rms_norm, 1)
-        return mechanism.protect(X, rng=np.random.default_rng([self.seed, place]))
+        return self._mechanism(noise).protect(X, rng=np.random.default_rng([self.seed, place]))
 
 
 def calibrate(
@@ -374,7 +376,7 @@ def calibrate(
     """
     rms_norm = data.moments.rms_norm
     if scale.kind == "target_cosine":
-        if candidate.family.is_linear:
+        if candidate.family.cosine_ratio is NoiseFamily.cosine_ratio:
             return _noise_of_cosine(candidate, scale.value, rms_norm, own, seed)
         return candidate.family.cosine_ratio(scale.value, candidate.shape.dimension)
     if scale.kind == "target_advantage":

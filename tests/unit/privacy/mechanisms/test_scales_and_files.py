@@ -18,6 +18,7 @@ from vecveil.privacy.mechanisms import (
     ProjectedLaplace,
     Purkayastha,
     Shuffle,
+    TruncatedLaplace,
     random_permutation,
 )
 from vecveil.privacy.mechanisms.purkayastha import angle_moments
@@ -36,6 +37,7 @@ def test_scales_out_of_range_are_refused_by_name(value: Any) -> None:
         (lambda: Purkayastha(N, value), "epsilon"),
         (lambda: Laplace(N, value), "epsilon"),
         (lambda: Mahalanobis(EYE, value), "epsilon"),
+        (lambda: TruncatedLaplace(np.ones(N), value), "epsilon"),
     ):
         with raises("E-INPUT", name):
             make()
@@ -117,6 +119,7 @@ MADE = {
     "purkayastha": Purkayastha(N, 30.0),
     "shuffle": Shuffle(random_permutation(N)),
     "textcrafter": crafter(N),
+    "truncated-laplace": TruncatedLaplace(np.array([0, 0.5, 1, 0, 0.25, 1]), 30.0, 2),
 }
 
 
@@ -139,6 +142,14 @@ def test_saved_scales_out_of_range_make_no_mechanism(name: str, value: Any) -> N
     parameters = {**one.parameters(), scale: value}
     with pytest.raises((ValueError, TypeError, ArithmeticError)):  # what loading turns into one error
         MECHANISMS[name].from_saved(parameters, one.to_arrays(), N)
+
+
+@pytest.mark.parametrize(
+    "mask", [np.zeros(N), np.ones(N - 1), np.full(N, 2.0), np.full(N, -1.0), np.full(N, np.nan), np.ones((N, 1))]
+)
+def test_masks_that_keep_nothing_or_stretch_are_refused(mask: np.ndarray) -> None:
+    with pytest.raises(ValueError):
+        TruncatedLaplace.from_saved(MADE["truncated-laplace"].parameters(), {"mask": mask}, N)
 
 
 @pytest.mark.parametrize(

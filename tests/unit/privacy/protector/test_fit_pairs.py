@@ -13,6 +13,8 @@ from harness.errors import raises
 from harness.token_data import token_data
 from vecveil.auditing.metrics import ClassificationTask
 from vecveil.privacy.protector import METHODS, Protector
+from vecveil.privacy.protector.data import Data
+from vecveil.privacy.protector.fitting import refit
 from vecveil.privacy.protector.methods.subspace import _parts
 from vecveil.privacy.sensitivity.concept_subspace import near_duplicate_groups, share_recovered, standard_error
 
@@ -32,6 +34,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"method": "covariance", "floor": 0}, "floor"),
     ({"method": "covariance", "floor": 1.5}, "floor"),
     ({"method": "sparse", "epochs": 0}, "epochs"),
+    ({"method": "sparse", "release": "half"}, "release"),
+    ({"method": "sparse", "normalise": 1}, "normalise"),
+    ({"method": "sparse", "kept": 4}, "kept"),
+    ({"method": "sparse", "output": "reduced"}, "output"),
+    ({"method": "sparse", "release": "truncated", "kept": 13, "epochs": 1}, "kept"),
+    ({"method": "sparse", "release": "truncated", "postprocess": "wiener"}, "postprocess"),
+    # Gates that only fall: no dimension is left.
+    ({"method": "sparse", "regularisation": 1e6, "gate_learning_rate": 1.0, "epochs": 20}, "regularisation"),
     ({"rank": 0}, "rank"),
     ({"rank": 12}, "rank"),
     ({"rank": 6, "kept": 7}, "kept"),
@@ -321,3 +331,45 @@ def test_several_concepts_in_one_shape() -> None:
     ):
         with raises("E-INPUT", param):
             vecveil.fit_pairs(*DATA.arguments(), method="covariance", noise_to_signal=0.5, **wrong)
+
+
+SPARSE: dict[str, Any] = {"method": "sparse", "epochs": 2, "stability_seeds": 1}
+
+
+def test_a_mask_as_learnt_takes_less_noise_at_an_epsilon_and_the_same_at_a_ratio() -> None:
+    scaled, learnt = fit(**SPARSE), fit(**SPARSE, normalise=False)
+    share = scaled.report["mask"]["mean"] + 1e-6
+    assert learnt.report["epsilon"] == pytest.approx(30.0 / share**0.5)
+    X = DATA.positive[:20]
+    first, second = (fit(**SPARSE, normalise=n, epsilon=None, noise_to_signal=0.5) for n in (True, False))
+    np.testing.assert_array_equal(first.protect(X, 0), second.protect(X, 0))
+    again = refit(learnt, Data.of_pairs(*DATA.arguments(), None, None))
+    assert again.report["epsilon"] == pytest.approx(learnt.report["epsilon"])
+
+
+def test_a_truncated_release_keeps_the_dimension_or_only_the_kept_coordinates() -> None:
+    full, reduced = (fit(**SPARSE, release="truncated", kept=5, output=output) for output in ("full", "reduced"))
+    X = DATA.positive[:20]
+    Y, Z = full.protect(X, 0), reduced.protect(X, 0)
+    kept = full.mechanism.kept  # type: ignore[attr-defined]
+    assert (full.released_dimension, reduced.released_dimension, len(kept)) == (12, 5, 5)
+    np.testing.assert_array_equal(Y[:, kept], Z)
+    assert not np.delete(Y, kept, axis=1).any()
+    assert full.report["epsilon"] == pytest.approx(30.0)
+    assert full.mechanism.mask.max() == 1  # type: ignore[attr-defined]
+    assert full.guarantee.hidden_directions == 7
+    assert fit(**SPARSE, release="truncated", normalise=False).mechanism.mask.max() < 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("scale", [{"target_utility": 0.6}, {"target_cosine": 0.5}, {"target_advantage": 0.4}])
+def test_a_truncated_release_meets_targets(scale: dict[str, float]) -> None:
+    one = fit(**SPARSE, release="truncated", kept=9, epsilon=None, **scale)
+    X = DATA.positive
+    if "target_cosine" in scale:
+        Y = one.protect(X, 0)
+        cosines = (X * Y).sum(axis=1) / np.linalg.norm(X, axis=1) / np.linalg.norm(Y, axis=1)
+        assert cosines.mean() == pytest.approx(0.5, abs=0.08)
+    elif "target_utility" in scale:
+        assert one.report["utility"]["similarity"]["relative"] == pytest.approx(0.6, abs=0.1)
+    else:
+        assert one.report["concept_distance"]["advantages"]["p95"] <= 0.4

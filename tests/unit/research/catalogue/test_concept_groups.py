@@ -15,6 +15,7 @@ from research.catalogue.concept_groups import (
     Overlap,
     _verdict_on,
     change_of,
+    closed_mask,
     mask_overlap,
     shared,
     top_dimensions,
@@ -28,7 +29,7 @@ experiment: concept-groups
 encoder: {encoder}
 attacks: [linear]
 scale: radius 0.8
-methods: [laplace, sparse, subspace]
+methods: [laplace, sparse, mean-difference, subspace]
 recipes: {{sparse: {{epochs: 5}}}}
 groups: {groups}
 words: 2
@@ -56,7 +57,7 @@ def out(place: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> P
     (folder / "spec.yaml").write_text(text)
     outcome = run(folder / "spec.yaml", data, folder, workers=0)
     assert not outcome.failed
-    assert outcome.measured == 1 + 3 * 2
+    assert outcome.measured == 1 + 4 * 2
     return folder
 
 
@@ -100,21 +101,30 @@ def test_words_have_masks_of_their_own(out: Path) -> None:
     assert not np.array_equal(found[0]["mask"], found[0]["again"])
 
 
+def test_a_mask_in_closed_form_is_the_mean_difference_and_judges_the_papers_claims(out: Path) -> None:
+    rng = np.random.default_rng(0)
+    N = rng.standard_normal((30, 6))
+    P = N + np.array([0.0, -2.0, 0.5, 0.0, 0.0, 1.0])
+    np.testing.assert_allclose(closed_mask(P, N), [0, 1, 0.25, 0, 0, 0.5], atol=1e-12)
+    found = summary_of("concept-groups", out)["findings"]
+    assert all("closed form" in one["difference"] for one in found if one["id"])
+
+
 def test_the_summary_has_heat_maps_and_the_papers_figures(out: Path) -> None:
     record = summary_of("concept-groups", out)
     changes, overlaps = record["tables"]
     rows = {(row[0], row[1]): row for row in changes["rows"]}
     assert rows["cities", "SPARSE"][5]["published"] is None  # the scale is not the paper's
-    assert len(rows) == 6
+    assert len(rows) == 8
     clean = read(out).where(method="none")[0]["found"]["words"]
     words = read(out).where(group="cities", method="sparse")[0]["found"]["words"]
     instances = sum(clean[word]["n"] for word in words)
     hits = sum(clean[word]["n"] * clean[word]["value"] for word in words)
     assert rows["cities", "SPARSE"][3]["value"] == instances
     assert rows["cities", "SPARSE"][4]["value"] == pytest.approx(hits / instances)
-    assert [row[0] for row in overlaps["rows"]] == ["sparse"]
+    assert [row[0] for row in overlaps["rows"]] == ["mean-difference", "sparse"]
     heats = [figure for figure in record["figures"] if figure["kind"] == "heat"]
-    assert len(heats) == 2
+    assert len(heats) == 4
     for figure in heats:
         assert len(figure["values"]) == len(figure["rows"]) == 2
         assert 5 <= len(figure["columns"]) <= 10
@@ -125,7 +135,7 @@ def test_the_summary_has_heat_maps_and_the_papers_figures(out: Path) -> None:
 def test_the_papers_figures_stand_beside_the_effective_scale(place: tuple[Path, Path], tmp_path: Path) -> None:
     data, encoder = place
     text = SPEC.format(encoder=encoder, groups=json.dumps(GROUPS)).replace("radius 0.8", "effective 10")
-    text = text.replace("[laplace, sparse, subspace]", "[sparse]").replace("words: 2", "words: 1")
+    text = text.replace("[laplace, sparse, mean-difference, subspace]", "[sparse]").replace("words: 2", "words: 1")
     (tmp_path / "spec.yaml").write_text(text)
     assert not run(tmp_path / "spec.yaml", data, tmp_path / "out", workers=0).failed
     record = summarise("concept-groups", tmp_path / "out")
@@ -202,7 +212,7 @@ def test_highest_dimensions() -> None:
     ("old", "new"),
     [
         ("radius 0.8", "clean"),
-        ("[laplace, sparse, subspace]", "[shuffle]"),
+        ("[laplace, sparse, mean-difference, subspace]", "[shuffle]"),
         ('"oslo"', '"new york"'),
         ('"oslo"', '"one"'),
     ],
