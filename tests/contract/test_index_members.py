@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from harness.command_line import run
 from harness.errors import raises
 from vecveil.index import SealedIndex, Sealer
 from vecveil.index import chain as rules
@@ -493,3 +494,17 @@ def test_many_commits_between_two_lists_and_a_remembered_one(shared: Shared, mon
                 assert index.count() == 16
     for open_ in (shared.afresh, shared.open):
         add(open_("writer"), "last")
+
+
+def test_a_writer_who_does_not_read_fills_the_index_unverified(shared: Shared, tmp_path: Path) -> None:
+    (tmp_path / "more.jsonl").write_text('{"id": "second", "text": "new", "embedding": [1, 0, 0, 0, 0, 0, 0, 1]}\n')
+    command = ["migrate", tmp_path / "more.jsonl", f"sealed:{shared.place}", "--seal-key", tmp_path / "writer.key"]
+    refused = run(*command)
+    assert refused.code
+    assert "--add" in refused.err
+    done = run(*command, "--add", "--json")
+    assert done.code == 0, done.err
+    assert "not verified" in done.err
+    assert (done.json["written"], done.json["compared"]) == (1, 0)
+    with shared.open("reader") as reader:
+        assert reader.get(["second"]).texts == ["new"]

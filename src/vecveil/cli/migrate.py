@@ -191,10 +191,13 @@ def _copied(done: Filling, source: str, dest: str, as_json: bool) -> None:
     if done.skipped:
         note(f"{done.skipped:,} bad rows are left out.")
     note(f"{done.written:,} rows written to {short_name(dest)}; {done.rows - done.written:,} were there already.")
-    note(
-        f"Verified: count and ids of all {done.rows:,} rows; vectors, texts and metadata of {done.compared:,} rows. "
-        "Keep the key file: without it nothing opens."
-    )
+    if done.rows and not done.compared:
+        warn("not verified: this key adds rows and opens none.")
+    else:
+        note(
+            f"Verified: count and ids of all {done.rows:,} rows; vectors, texts and metadata of {done.compared:,} rows. "
+            "Keep the key file: without it nothing opens."
+        )
     if as_json:
         data_json({"source": source, "dest": short_name(dest), **done.to_record()})
 

@@ -313,7 +313,9 @@ class Chain:
         if self.complete and (number - checkpoint >= _BETWEEN or kind in ("renew keys", "members")):
             checkpoint = number
             live, replaced = self._changed(body, number)
-            body = msgspec.structs.replace(body, live=tuple(live.values()), replaced=replaced)
+            # Readers may begin here, and would not learn of an earlier commit's encoder.
+            noted = encoder if encoder[0] is not None else (self.encoder, self.encoder_name)
+            body = Body(kind, time, body.adds, body.removes, body.gone, *noted, tuple(live.values()), replaced)
         key = secrets.token_bytes(32)
         key_id = key_id or self.key_id
         wrapped = keys.wrap(key, commit_name(number), key_id)

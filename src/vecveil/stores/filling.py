@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, StoreError
+from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, KeyFileError, StoreError
 from vecveil.index.blob import SEALED_FIELD
 from vecveil.index.filters import Where, check_where
 from vecveil.index.sealed_index import SealedIndex
@@ -46,7 +46,7 @@ class Filling:
         rows: rows of the source that the index contains.
         written: rows that this run wrote; the others were already there.
         skipped: bad rows that were left out.
-        compared: rows whose vector, text and metadata were read back and compared.
+        compared: rows whose vector, text and metadata were read back and compared; 0 for a key that opens no row.
     """
 
     rows: int
@@ -71,7 +71,8 @@ def fill(
 ) -> Filling:
     """Copy the rows of ``source`` to ``index`` with exact vectors, texts and all fields but ``drop``; verify the copy.
 
-    A repeated call skips rows that the index already contains with equal content.
+    A repeated call skips rows that the index already contains with equal content. With the key of a member who does not
+    read, ``add`` writes all rows, and nothing is verified.
 
     Args:
         skip_bad: leave out rows without a finite vector of the right dimension; otherwise they stop the copy.
@@ -257,7 +258,15 @@ def _copy(
     Their fields are ``text`` and ``metadata``; with each batch comes the number of rows left out. Vectors of
     dimension 0 stand for texts that the index encodes. ``ids`` are all ids of the source.
     """
-    there = set(index.ids()) if index.exists() else set()
+    exists = index.exists()
+    reads = not exists or index.reads
+    if not reads and not add:
+        raise KeyFileError(
+            "This key adds rows and opens none, so a copy with it is not compared with the source. To write all rows "
+            "of the source unverified, pass add=True (--add).",
+            param="key",
+        )
+    there = set(index.ids()) if exists and reads else set()
     foreign = there.difference(ids)
     if foreign and not add:
         raise StoreError(
@@ -286,6 +295,8 @@ def _copy(
                     metadata=[rows.fields[i]["metadata"] for i in new],
                 )
                 written += len(new)
+    if not reads:
+        return Filling(len(copied), written, skipped, 0)
     index.refresh(afresh=True)  # compare with the storage, not with local copies
     stored = set(index.ids()) - foreign
     if stored != copied or index.count() != len(copied) + len(foreign):

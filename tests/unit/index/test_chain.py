@@ -130,6 +130,13 @@ def test_a_reader_begins_at_a_checkpoint(chain: Chain, monkeypatch: pytest.Monke
         Chain.at(chain.mark, 3, "0" * 64).follow(content, KEYS)
 
 
+def test_a_checkpoint_notes_the_encoder_of_earlier_commits(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded = after(chain, "re-encode", layout=(16, "int8"), encoder=("fingerprint", "name"))
+    monkeypatch.setattr(rules, "_BETWEEN", 5)
+    deletion = commit(encoded, "delete", layout=(16, "int8"), adds=[segment(8)])  # by a process without an encoder
+    assert Chain.at(chain.mark, 4, encoded.digest).follow(deletion, KEYS).encoder == "fingerprint"
+
+
 @pytest.mark.parametrize(
     ("between", "changes"),
     [
