@@ -195,8 +195,8 @@ def _copied(done: Filling, source: str, dest: str, as_json: bool) -> None:
         warn("not verified: this key adds rows and opens none.")
     else:
         note(
-            f"Verified: count and ids of all {done.rows:,} rows; vectors, texts and metadata of {done.compared:,} rows. "
-            "Keep the key file: without it nothing opens."
+            f"Verified: count and ids of all {done.rows:,} rows; vectors, texts and metadata of {done.compared:,} "
+            "rows. Keep the key file: without it nothing opens."
         )
     if as_json:
         data_json({"source": source, "dest": short_name(dest), **done.to_record()})
