@@ -84,11 +84,16 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
         self._listed, self._device = frozenset(listed), device
 
     def _check(self, train: TextVectors, test: TextVectors, knowledge: Knowledge) -> None:
-        vocabulary = {word for word, _ in _vocabulary(train.texts)}
-        if not any(vocabulary & set(bag) - self._listed for bag in _bags(test.texts)):
+        if not self.scorable(train.texts, test.texts):
             raise InvalidInputError(
-                f"No word of test is in {LEAST} texts of train.", code="E-INPUT-CLASSES", param="test"
+                f"No rare word of test is in {LEAST} texts of train.", code="E-INPUT-CLASSES", param="test"
             )
+
+    def scorable(self, train: Sequence[str], test: Sequence[str]) -> bool:
+        """Return whether a test text contains a word of the main figure."""
+        most = _most_rare(len(train))
+        rare = {word for word, count in _vocabulary(train) if count <= most} - self._listed
+        return any(not rare.isdisjoint(bag) for bag in _bags(test))
 
     def _fit(self, train: TextVectors, validation: TextVectors, session: Session) -> _LogLinear:
         torch = import_torch()
@@ -155,16 +160,15 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
 
     def _judge(self, state: _LogLinear, train: TextVectors, test: TextVectors, session: Session) -> AttackFinding:
         listed = np.array([word in self._listed for word in state.words])
-        rare = state.rates * len(train) <= max(FEWEST_RARE, RARE * len(train))
+        rare = np.rint(state.rates * len(train)) <= _most_rare(len(train))
         ids, counts = _padded(test.texts, state.words)
         index, _ = group_index(test.groups, len(test), owner=type(self).__name__)
         seed = int(session.rng.integers(2**31))
-        parts = {"r_precision": (UNLISTED, rare & ~listed), "every": (EVERY, np.ones(len(rare), dtype=bool)), "listed": (LISTED, listed)}
+        parts = {"r_precision": (UNLISTED, rare & ~listed), "every": (EVERY, rare | ~rare), "listed": (LISTED, listed)}
         estimates: dict[str, Estimate] = {}
         for key, (metric, columns) in parts.items():
-            sums = _hits(state, test.X, ids, counts, columns)
-            if sums[1].any():
-                hits, held, guesses = sums
+            hits, held, guesses = _hits(state, test.X, ids, counts, columns)
+            if held.any():
                 chance = float(guesses.sum() / held.sum())
                 estimates[key] = share_estimate(metric, hits, held, index, chance=chance, seed=seed)
         details = {"words": len(rare), "rare": int((rare & ~listed).sum()), "epochs": state.epochs}
@@ -177,7 +181,7 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
 def _hits(state: _LogLinear, X: Embeddings, ids: Array, counts: Array, columns: Array) -> tuple[Array, Array, Array]:
     """Return of each text the words among ``columns`` ranked among its k best, their number k, and hits by frequency."""
     sums = np.zeros((3, len(X)))
-    for start in _starts(X):
+    for start in _starts(X) if columns.any() else ():
         block = slice(start, start + _BLOCK)
         true = np.zeros((len(ids[block]), len(state.words) + 1), dtype=bool)
         np.put_along_axis(true, np.where(counts[block] > 0, ids[block], len(state.words)), True, axis=1)
@@ -188,6 +192,10 @@ def _hits(state: _LogLinear, X: Embeddings, ids: Array, counts: Array, columns: 
             sums[row, block] = np.where(true, top_credit(ranked, k), 0.0).sum(axis=1)
         sums[1, block] = k
     return sums[0], sums[1], sums[2]
+
+
+def _most_rare(texts: int) -> int:
+    return max(FEWEST_RARE, int(RARE * texts))
 
 
 def _starts(rows: Sequence[Any] | Array) -> range:
