@@ -56,6 +56,7 @@ from vecveil.auditing.attacks.token_inference import (
     TokenInferenceAttack,
     TransplantAttack,
 )
+from vecveil.auditing.attacks.whole_vocabulary import WholeVocabularyAttack
 from vecveil.auditing.attacks.wrapped import (
     AccessPatternAttack,
     AveragingAttack,
@@ -64,7 +65,6 @@ from vecveil.auditing.attacks.wrapped import (
     RepeatedVectors,
     mean_of_releases,
 )
-from vecveil.auditing.attacks.whole_vocabulary import WholeVocabularyAttack
 
 if TYPE_CHECKING:
     from vecveil.auditing.attacks.reconstruction.base import ReconstructionAttack
