@@ -359,7 +359,8 @@ def words_of_any_list(problem: Problem, release: Any, released: Any, covariance:
     )
     ranks = (None, *RANKS) if release is None else (None,)
     attacks = {
-        f"log-linear, rank {rank or 'full'}": WholeVocabularyAttack(rank, listed=problem.words.tokens) for rank in ranks
+        f"log-linear, rank {rank or 'full'}": WholeVocabularyAttack(rank, listed=problem.words.tokens, split=words)
+        for rank in ranks
     }
     return [(name, attack.run(train, test, release=release, rng=problem.seed)) for name, attack in attacks.items()]
 

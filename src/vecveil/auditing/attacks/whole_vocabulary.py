@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,7 @@ import numpy.typing as npt
 
 from vecveil.auditing.attacks.attack import Attack, AttackFinding, Knowledge, Session, TextVectors
 from vecveil.auditing.attacks.release_model import InputMap, fit_input_map
-from vecveil.auditing.records.verdict import LISTED
 from vecveil.errors import InvalidInputError
-from vecveil.privacy.concepts.matching import words
 from vecveil.privacy.training import Batch, TrainingRecipe, TrainingRun, fit_model
 from vecveil.privacy.utility.estimates import Estimate, group_index, share_estimate
 from vecveil.privacy.utility.ranking import top_credit
@@ -28,7 +26,7 @@ Array = npt.NDArray[Any]
 LEAST, MOST = 2, 20_000  # training texts that a word must be in; words of the vocabulary
 RARE = 0.01  # of the training texts: a word in more of them says little about any one text
 FEWEST_RARE = 10  # texts: of few training texts a hundredth would leave no word
-UNLISTED, EVERY = "R-precision of words on no list", "R-precision of every word"
+UNLISTED, EVERY, LISTED = (f"R-precision of {words}" for words in ("words on no list", "every word", "listed words"))
 _BATCH, _STEPS, _EPOCHS = 256, {"cpu": 500, "cuda": 20_000}, (5, 60)
 _BLOCK = 500  # texts whose scores of all words are held at once
 
@@ -73,16 +71,20 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
         rank: int | None = None,
         *,
         listed: Collection[str] = (),
+        split: Callable[[str], Sequence[str]] = str.split,
         learning_rate: float = 1e-3,
         weight_decay: float = 0.01,
         device: str = "auto",
     ) -> None:
-        """Set the rank of W, None for the whole matrix, and the ``listed`` words, which the main figure leaves out."""
+        """Set the rank of W, None for the whole matrix, and the ``listed`` words, which the main figure leaves out.
+
+        ``split`` returns the words of a canonical text.
+        """
         owner = type(self).__name__
         self.rank = None if rank is None else check_count(rank, owner=owner, param="rank")
         self.learning_rate = check_positive(learning_rate, owner=owner, param="learning_rate")
         self.weight_decay = check_positive(weight_decay, owner=owner, param="weight_decay", allow_zero=True)
-        self._listed, self._device = frozenset(listed), device
+        self._listed, self._split, self._device = frozenset(listed), split, device
 
     def _check(self, train: TextVectors, test: TextVectors, knowledge: Knowledge) -> None:
         if not self.scorable(train.texts, test.texts):
@@ -93,17 +95,17 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
     def scorable(self, train: Sequence[str], test: Sequence[str]) -> bool:
         """Return whether a test text contains a word of the main figure."""
         most = _most_rare(len(train))
-        rare = {word for word, count in _vocabulary(train) if count <= most} - self._listed
-        return any(not rare.isdisjoint(bag) for bag in _bags(test))
+        rare = {word for word, count in self._vocabulary(train) if count <= most} - self._listed
+        return any(not rare.isdisjoint(bag) for bag in self._bags(test))
 
     def _fit(self, train: TextVectors, validation: TextVectors, session: Session) -> _LogLinear:
         torch = import_torch()
         # Words of the validation texts count too: their number decides what is scored, not the weights.
-        counted = _vocabulary([*train.texts, *validation.texts])
+        counted = self._vocabulary([*train.texts, *validation.texts])
         names = tuple(word for word, _ in counted)
         rates = np.array([count for _, count in counted]) / (len(train) + len(validation))
-        ids, counts = _padded(train.texts, names)
-        held_ids, held_counts = _padded(validation.texts, names)
+        ids, counts = _padded(self._bags(train.texts), names)
+        held_ids, held_counts = _padded(self._bags(validation.texts), names)
         inputs = fit_input_map(session.draw(train.X))
         held = inputs(session.draw(validation.X))
         device = resolve_device(self._device, owner=type(self).__name__)
@@ -171,7 +173,7 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
     def _judge(self, state: _LogLinear, train: TextVectors, test: TextVectors, session: Session) -> AttackFinding:
         listed = np.array([word in self._listed for word in state.words])
         rare = np.rint(state.rates * len(train)) <= _most_rare(len(train))
-        ids, counts = _padded(test.texts, state.words)
+        ids, counts = _padded(self._bags(test.texts), state.words)
         index, _ = group_index(test.groups, len(test), owner=type(self).__name__)
         seed = int(session.rng.integers(2**31))
         parts = {"r_precision": (UNLISTED, rare & ~listed), "every": (EVERY, rare | ~rare), "listed": (LISTED, listed)}
@@ -183,6 +185,14 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
                 estimates[key] = share_estimate(metric, hits, held, index, chance=chance, seed=seed)
         details = {"words": len(rare), "rare": int((rare & ~listed).sum()), "epochs": state.epochs}
         return AttackFinding(estimates, details={"rank": self.rank, **details})
+
+    def _bags(self, texts: Sequence[str]) -> list[Counter[str]]:
+        return [Counter(self._split(canonical(text))) for text in texts]
+
+    def _vocabulary(self, texts: Sequence[str]) -> list[tuple[str, int]]:
+        """Return the words in at least two texts with their number of texts, the most frequent first."""
+        counts = Counter(word for bag in self._bags(texts) for word in bag)
+        return [(word, count) for word, count in counts.most_common(MOST) if count >= LEAST]
 
     def _settings(self) -> Mapping[str, Any]:
         return {**super()._settings(), "words": sorted(self._listed)}
@@ -212,23 +222,13 @@ def _starts(rows: Sequence[Any] | Array) -> range:
     return range(0, len(rows), _BLOCK)
 
 
-def _bags(texts: Sequence[str]) -> list[Counter[str]]:
-    return [Counter(words(canonical(text))) for text in texts]
-
-
-def _vocabulary(texts: Sequence[str]) -> list[tuple[str, int]]:
-    """Return the words in at least two texts with their number of texts, the most frequent first."""
-    counts = Counter(word for bag in _bags(texts) for word in bag)
-    return [(word, count) for word, count in counts.most_common(MOST) if count >= LEAST]
-
-
-def _padded(texts: Sequence[str], names: Sequence[str]) -> tuple[Array, Array]:
+def _padded(bags: Sequence[Counter[str]], names: Sequence[str]) -> tuple[Array, Array]:
     """Return the columns of the words of each text (N, K) and how often each occurs; 0 times is padding."""
     column = {word: j for j, word in enumerate(names)}
-    bags = [[(column[word], count) for word, count in bag.items() if word in column] for bag in _bags(texts)]
-    width = max(1, *map(len, bags))
+    known = [[(column[word], count) for word, count in bag.items() if word in column] for bag in bags]
+    width = max(1, *map(len, known))
     ids, counts = np.zeros((len(bags), width), dtype=np.int64), np.zeros((len(bags), width), dtype=np.float32)
-    for i, bag in enumerate(bags):
+    for i, bag in enumerate(known):
         for j, pair in enumerate(bag):
             ids[i, j], counts[i, j] = pair
     return ids, counts
