@@ -523,6 +523,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--concept", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--attack", nargs="+", choices=ATTACKS, default=list(ATTACKS))
+    parser.add_argument("--release", nargs="+", choices=RELEASES | CURVE, default=list(RELEASES | CURVE))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--second", help="folder of a second encoder, for anchors")
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -534,7 +535,7 @@ def main() -> None:
     second = None if arguments.second is None else vecveil.load_encoder(arguments.second, show_progress=False)
     for name in arguments.concept:
         problem = None
-        for release_name in RELEASES | CURVE:
+        for release_name in arguments.release:
             done = {(r["concept"], r["release"], r["kind"], r["seed"]) for r in record["rows"]}
             offered = arguments.attack if release_name in RELEASES else {"alignment"} & set(arguments.attack)
             kinds = [k for k in offered if (name, release_name, k, arguments.seed) not in done]
