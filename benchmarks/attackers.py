@@ -430,8 +430,8 @@ def secrets(problem: Problem, release: Any, *_: Any) -> list[Any]:
     results = []
     for m in DIRECTIONS:
         Y = (centred @ axes[:, :m] @ turn(m)).astype(np.float32)
-        pairs = tuple(sorted({10, m // 2, m, 2 * m, 1000}))
-        results.append((f"cut to {m} and turned", attacked(ProcrustesAlignment(pairs=pairs), Y, known[:1000], stolen)))
+        attack = ProcrustesAlignment(pairs=(10, 100, 400, 1000))
+        results.append((f"cut to {m} and turned", attacked(attack, Y, known[:1000], stolen)))
     prefix = (centred @ axes[:, :PREFIX] @ turn(PREFIX)).astype(np.float32)
     results.append(("cells, the prefix alone", attacked(RidgeAlignment(pairs=KNOWN), prefix, known, stolen)))
     for cells in CELLS:

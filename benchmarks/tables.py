@@ -66,7 +66,14 @@ RECIPE_TEXTS = {
     "api": "clinical queries of ASQ-PHI",
     "release": "articles of AG News",
 }
-FAMILIES = {"token-inference": "token inference", "probe": "concept probe", "held-out-terms": "held-out terms"}
+FAMILIES = {
+    "token-inference": "token inference",
+    "probe": "concept probe",
+    "held-out-terms": "held-out terms",
+    "whole-vocabulary": "words on no list",
+}
+
+SECRET_PAIRS = (10, 100, 400, 1000, 4000, 12_000)
 
 Record = Mapping[str, Any]
 Rows = list[dict[str, Any]]
@@ -448,9 +455,8 @@ def _attackers(kind: str, head: str, **figures: str) -> Render:
                 release: [percent(cells.get((release, name), {}).get(key)) for name in names] for release, _ in cells
             }
             lines = [[release, *found[release]] for release in found]
-            return table(
-                ["release", *names], [*lines, ["chance", *[percent(chance[key])] * len(names)]] if cells else ()
-            )
+            guessed = [["chance", *[percent(chance[key])] * len(names)]] if chance.get(key) is not None else []
+            return table(["release", *names], [*lines, *guessed])
         lines = [
             [*names, *[percent(cell.get(key)).replace(MISSING, "") for key in figures]]
             for names, cell in [*cells.items(), (("chance", "") if head else ("chance",), chance)]
@@ -459,6 +465,43 @@ def _attackers(kind: str, head: str, **figures: str) -> Render:
         return table(columns, lines if cells else (), words=2 if head else 1)
 
     return render
+
+
+def _by_pairs(
+    kind: str, head: str, counts: Sequence[int], read: Callable[[Record], Iterable[tuple[str, int, Any]]]
+) -> Render:
+    """Return the table of top-1 by known pairs, on ADE: ``read`` yields what was attacked, the pairs and the share."""
+
+    def render(folder: Path = RESULTS) -> str:
+        cells: dict[str, dict[int, float]] = {}
+        for row in load("attackers", folder).get("rows", []):
+            if row["kind"] == kind and row["concept"] == "ade":
+                for name, count, share in read(row):
+                    cells.setdefault(name, {})[count] = share
+        columns = [f"{counts[0]} pairs", *(f"{count:,}" for count in counts[1:])]
+        lines = [
+            [name, *[percent(cell.get(count)).replace(MISSING, "") for count in counts]] for name, cell in cells.items()
+        ]
+        return table([head, *columns], lines)
+
+    return render
+
+
+def _anchored(row: Record) -> Iterable[tuple[str, int, Any]]:
+    store, pairs = row["attack"].removeprefix("linking, ").removesuffix(" pairs").rsplit(", ", 1)
+    yield f"{row['release']}; {store}", int(pairs), row["figures"]["top_1"]["value"]
+
+
+def _secret(row: Record) -> Iterable[tuple[str, int, Any]]:
+    if row["attack"].endswith(" pairs"):
+        name, pairs = row["attack"].removesuffix(" pairs").rsplit(", ", 1)
+        yield name, int(pairs), row["figures"]["value"]["value"]
+        return
+    counts = {f"top_1_of_{count}": count for count in SECRET_PAIRS}
+    most = row["details"]["pairs"]
+    for key, one in row["figures"].items():
+        if key in counts or key == "top_1":
+            yield row["attack"], counts.get(key, most), one["value"]
 
 
 def _hundredths(key: str) -> Cell:
@@ -683,6 +726,12 @@ TABLES: dict[str, Render] = {
             "seconds": "{seconds:.0f}",
         },
     ),
+    "attackers-words": _attackers(
+        "words", "model", r_precision="words on no list", listed="listed words", every="every word"
+    ),
+    "attackers-anchors": _by_pairs("anchors", "release; linked with", (15, 30, 100), _anchored),
+    "attackers-secrets": _by_pairs("secrets", "what is secret", SECRET_PAIRS, _secret),
+    "attackers-planted": _attackers("planted", "release", value="first hit"),
     "attackers-linking": _attackers("linking", "linked", top_1="top-1"),
     "attackers-alignment": _attackers(
         "alignment", "", top_1_of_10="top-1 of 10 pairs", top_1="of all", words="words recovered after all"

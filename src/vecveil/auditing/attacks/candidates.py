@@ -295,7 +295,7 @@ class LinkingAttack(Attack[PairedVectors, CandidateVectors]):
     description = "Rows of two stores that belong to one text, by the likelihood ratio of canonical correlations."
     cost = "seconds on one core; texts of the kind, or known pairs"
     source = "Own; Hotelling (1936), canonical correlations; Fellegi and Sunter (1969), record linkage."
-    state_type = _Link
+    state_type: Any = _Link
 
     def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
         if len(train) < _LEAST:

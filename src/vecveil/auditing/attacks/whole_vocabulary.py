@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -160,8 +161,9 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
 
     def _model(self, torch: Any, width: int, logs: Array, rng: np.random.Generator) -> Any:
         """Return the module, whose output at first is the frequency of each word, whatever the vector."""
-        last = torch.nn.Linear(self.rank or width, len(logs))
-        layers = [last] if self.rank is None else [torch.nn.Linear(width, self.rank, bias=False), last]
+        make = functools.partial(torch.nn.utils.skip_init, torch.nn.Linear)
+        last = make(self.rank or width, len(logs))
+        layers = [last] if self.rank is None else [make(width, self.rank, bias=False), last]
         with torch.no_grad():
             for layer in layers:
                 start = rng.standard_normal(tuple(layer.weight.shape)) / np.sqrt(layer.weight.shape[1])
