@@ -28,6 +28,8 @@ that the fit chooses for it. Protectors learn from 70 % of the groups; the other
   (arXiv:2606.27976); undone from known pairs by Procrustes, cell by cell, and from the prefix alone by ridge.
 - ``planted``: a text planted to be found: how many of 1,000 queries it is the first hit of, among 4,000 texts. One text
   for one query (its words and a payload), and one for as many queries as possible (the best of 300 tried on others).
+- ``denoised``: the audit's network alone, and behind a network that was trained to give back the clean vector from
+  fresh releases of four fifths of the whole set, with and without the concept.
 - ``linking``: rows of one text in two stores of other noise, a store against the clean vectors of a list, and the
   groups (abstracts of ADE, templates of PII, pairs of STS) by their other texts.
 
@@ -38,6 +40,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import tempfile
 import time
@@ -64,6 +67,7 @@ from vecveil.auditing.attacks import (
     LikelihoodMatching,
     LinearAttack,
     LinkingAttack,
+    NetworkAttack,
     PairedVectors,
     ProcrustesAlignment,
     RidgeAlignment,
@@ -119,6 +123,7 @@ ANCHORS, LINKED = (15, 30, 100), 1000
 DIRECTIONS, CELLS, PREFIX, STOLEN = (96, 192, 384), (1, 16, 64), 32, 1000
 KNOWN = (10, 100, 400, 1000, 4000, 12_000)
 STORED, ASKED, TARGETED, TRIED = 4000, 1000, 100, 300
+DENOISER = {"width": 512, "batch": 512, "steps": 1200}
 PAYLOAD = "Patients should stop all treatment and call the number below."
 
 Release = Callable[[np.ndarray, np.random.Generator], np.ndarray]
@@ -485,7 +490,56 @@ def planted(problem: Problem, release: Any, *_: Any) -> list[Any]:
     ]
 
 
+def denoised(problem: Problem, release: Any, *_: Any) -> list[Any]:
+    import torch
+
+    if release is None:
+        return []
+    rng, seed = np.random.default_rng(problem.seed + 16), problem.seed
+    groups, X = np.asarray(problem.whole.groups), problem.every
+    matches = problem.whole.concept.find(problem.whole.texts)
+    labels = np.zeros((len(X), len(problem.words)), dtype=np.uint8)
+    labels[matches.with_concept] = matches.token_labels(problem.words)[0]
+    known, met = split_groups(groups, (0.8, 0.2), seed=seed)
+    learn, judge = (part[labels[part].any(axis=1)] for part in (known, met))
+    mean, spread = (getattr(release(X[known], rng), name)(axis=0) for name in ("mean", "std"))
+    torch.manual_seed(seed)
+    width, n = DENOISER["width"], X.shape[1]
+    sizes, layers = [len(mean), width, width], list[Any]()
+    for one, other in itertools.pairwise(sizes):
+        layers += [torch.nn.Linear(one, other), torch.nn.GELU(), torch.nn.LayerNorm(other)]
+    body = torch.nn.Sequential(*layers, torch.nn.Linear(width, n))
+    optimiser = torch.optim.AdamW(body.parameters(), lr=1e-3)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, DENOISER["steps"])
+
+    def inputs(Y: np.ndarray) -> Any:
+        return torch.from_numpy(((Y - mean) / np.maximum(spread, 1e-9)).astype(np.float32))
+
+    for _step in range(DENOISER["steps"]):
+        rows = rng.choice(known, DENOISER["batch"])
+        loss = ((body(inputs(release(X[rows], rng))) - torch.from_numpy(X[rows])) ** 2).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        decay.step()
+
+    def behind(Y: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            # The estimate beside the release: the network may take either.
+            return np.hstack([Y, body(inputs(Y)).numpy()]).astype(np.float32)
+
+    shown = release(X[judge], np.random.default_rng(seed + 12))
+    train = LabelledVectors(X[learn], labels[learn], groups[learn])
+    results = []
+    for name, view in (("network", lambda Y: Y), ("network, denoised", behind)):
+        test = LabelledVectors(view(shown), labels[judge], groups[judge])
+        oracle = lambda Z, r, view=view: view(release(Z, r))  # noqa: E731
+        results.append((name, NetworkAttack(device="cpu").run(train, test, release=oracle, rng=seed)))
+    return results
+
+
 ATTACKS = {
+    "denoised": denoised,
     "words": words_of_any_list,
     "anchors": anchors,
     "secrets": secrets,
