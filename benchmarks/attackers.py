@@ -123,7 +123,7 @@ ANCHORS, LINKED = (15, 30, 100), 1000
 DIRECTIONS, CELLS, PREFIX, STOLEN = (96, 192, 384), (1, 16, 64), 32, 1000
 KNOWN = (10, 100, 400, 1000, 4000, 12_000)
 STORED, ASKED, TARGETED, TRIED = 4000, 1000, 100, 300
-DENOISER = {"width": 512, "batch": 512, "steps": 1200}
+DENOISER = {"width": 512, "batch": 512, "steps": 600}
 PAYLOAD = "Patients should stop all treatment and call the number below."
 
 Release = Callable[[np.ndarray, np.random.Generator], np.ndarray]
