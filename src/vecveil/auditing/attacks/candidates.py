@@ -319,8 +319,8 @@ class LinkingAttack(Attack[PairedVectors, CandidateVectors]):
         return np.concatenate(draws), np.concatenate([*draws[1:], draws[0]])
 
     def _fit(self, train: PairedVectors, validation: PairedVectors, session: Session) -> _Link:
-        held = [part[: len(validation)] for part in self._pairs(validation, session)]
-        return _fit_link(*self._pairs(train, session), *held)
+        pairs = self._pairs(train, session)
+        return _fit_link(*pairs, *(part[: len(validation)] for part in self._pairs(validation, session)))
 
     def _scores(self, state: Any, test: CandidateVectors, session: Session) -> FloatArray:
         scores: FloatArray = state.scores(test.X, test.pool)
