@@ -84,7 +84,7 @@ UNNAMED = (
     "replace-random",
     "replace-semantic",
 )
-SECRET_PAIRS = (10, 100, 400, 1000, 4000, 12_000)
+SECRET_PAIRS = (10, 100, 1000, 12_000)
 
 Record = Mapping[str, Any]
 Rows = list[dict[str, Any]]
@@ -429,7 +429,7 @@ def alignment(folder: Path = RESULTS) -> str:
     rows = [row for row in record.get("rows", []) if row["attack"] != "unpaired-alignment"]
     heads = ("10 pairs", "50", "200", "1000")
     lines = []
-    for release in dict.fromkeys(row["release"] for row in rows):
+    for release in dict.fromkeys(row["release"] for row in rows if row["release"] != "ironcore-alloy 0"):  # a shuffle
         attacks = [row for row in rows if row["release"] == release]
         found = [percent(max(row["pairs"][head.split()[0]][0] for row in attacks)) for head in heads]
         best = max(attacks, key=lambda row: row["leakage"][0])
@@ -509,6 +509,8 @@ def _anchored(row: Record) -> Iterable[tuple[str, int, Any]]:
 
 
 def _secret(row: Record) -> Iterable[tuple[str, int, Any]]:
+    if row["attack"].startswith("1 cells"):  # as a rotation of the whole
+        return
     if row["attack"].endswith(" pairs"):
         name, pairs = row["attack"].removesuffix(" pairs").rsplit(", ", 1)
         yield name, int(pairs), row["figures"]["value"]["value"]
@@ -742,9 +744,7 @@ TABLES: dict[str, Render] = {
             "seconds": "{seconds:.0f}",
         },
     ),
-    "attackers-words": _attackers(
-        "words", "model", r_precision="words on no list", listed="listed words", every="every word"
-    ),
+    "attackers-words": _attackers("words", "model", r_precision="words on no list", every="every word"),
     "attackers-anchors": _by_pairs("anchors", "release; linked with", (15, 30, 100), _anchored),
     "attackers-secrets": _by_pairs("secrets", "what is secret", SECRET_PAIRS, _secret),
     "attackers-linking": _attackers("linking", "linked", top_1="top-1"),

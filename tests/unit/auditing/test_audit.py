@@ -231,10 +231,10 @@ def test_words_on_no_list_are_attacked_beside_the_listed_ones(protector: vecveil
     found = vecveil.audit(protector, texts, CONCEPT, attacks=["whole-vocabulary"], **OPTIONS)
     (attack,) = (each for each in found.record["attacks"] if each["family"] == "whole-vocabulary")
     assert attack["metric"] == "R-precision of words on no list"
-    assert [also["metric"] for also in attack["also"]] == ["R-precision of every word", "R-precision of listed words"]
+    assert [also["metric"] for also in attack["also"]] == ["R-precision of every word"]
     assert attack["adaptive"]
     assert attack["clean"] is not None
-    assert 0 < attack["chance"] < 0.2 < attack["also"][0]["chance"]
+    assert 0 < attack["chance"] < attack["also"][0]["chance"]
 
 
 def test_no_attack_on_rewritten_texts_is_left_out_for_want_of_a_protector() -> None:

@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 LEAST, MOST = 2, 20_000  # training texts that a word must be in; words of the vocabulary
 RARE = 0.01  # of the training texts: a word in more of them says little about any one text
 FEWEST_RARE = 10  # texts: of few training texts a hundredth would leave no word
-UNLISTED, EVERY, LISTED = (f"R-precision of {words}" for words in ("words on no list", "every word", "listed words"))
+UNLISTED, EVERY = "R-precision of words on no list", "R-precision of every word"
 _BATCH, _STEPS, _EPOCHS = 256, {"cpu": 500, "cuda": 20_000}, (5, 60)
 _BLOCK = 500  # texts whose scores of all words are held at once
 
@@ -56,8 +56,8 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
     vectors measured here the whole matrix recovers more.
 
     Estimates: ``r_precision`` (the main one) of the words on no list that at most 1 % of the training texts contain:
-    of the k such words of a text, the share among the k best scored. ``every`` is the same of all words, as in the
-    paper, and ``listed`` of the listed ones. Words that no two training texts contain are not counted.
+    of the k such words of a text, the share among the k best scored; and ``every``, the same of all words, as in the
+    paper. Words that no two training texts contain are not counted.
     """
 
     family = "whole-vocabulary"
@@ -178,13 +178,11 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
         ids, counts = _padded(self._bags(test.texts), state.words)
         index, _ = group_index(test.groups, len(test), owner=type(self).__name__)
         seed = int(session.rng.integers(2**31))
-        parts = {"r_precision": (UNLISTED, rare & ~listed), "every": (EVERY, rare | ~rare), "listed": (LISTED, listed)}
         estimates: dict[str, Estimate] = {}
-        for key, (metric, columns) in parts.items():
+        for key, metric, columns in (("r_precision", UNLISTED, rare & ~listed), ("every", EVERY, rare | ~rare)):
             hits, held, guesses = _hits(state, test.X, ids, counts, columns)
-            if held.any():
-                chance = float(guesses.sum() / held.sum())
-                estimates[key] = share_estimate(metric, hits, held, index, chance=chance, seed=seed)
+            chance = float(guesses.sum() / held.sum())
+            estimates[key] = share_estimate(metric, hits, held, index, chance=chance, seed=seed)
         details = {"words": len(rare), "rare": int((rare & ~listed).sum()), "epochs": state.epochs}
         return AttackFinding(estimates, details={"rank": self.rank, **details})
 
@@ -203,7 +201,7 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
 def _hits(state: _LogLinear, X: Embeddings, ids: Array, counts: Array, columns: Array) -> tuple[Array, Array, Array]:
     """Return of each text the words of ``columns`` among its k best, their number k, and hits by frequency."""
     sums = np.zeros((3, len(X)))
-    for start in _starts(X) if columns.any() else ():
+    for start in _starts(X):
         block = slice(start, start + _BLOCK)
         true = np.zeros((len(ids[block]), len(state.words) + 1), dtype=bool)
         np.put_along_axis(true, np.where(counts[block] > 0, ids[block], len(state.words)), True, axis=1)
