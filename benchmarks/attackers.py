@@ -24,7 +24,7 @@ that the fit chooses for it. Protectors learn from 70 % of the groups; the other
   encryption (if it is installed) and against the vectors of a second encoder (``--second FOLDER``, such as the one that
   `benchmarks/wordllama_encoder.py` writes).
 - ``secrets``: clean vectors behind secret rotations: cut to 96, 192 and 384 principal directions
-  (arXiv:2606.26373), and with one key for each of 1, 16 and 64 cells behind a public prefix of 32
+  (arXiv:2606.26373), and with one key for each of 16 and of 64 cells behind a public prefix of 32
   (arXiv:2606.27976); undone from known pairs by Procrustes, cell by cell, and from the prefix alone by ridge.
 - ``planted``: a text planted to be found: how many of 1,000 queries it is the first hit of, among 4,000 texts. One text
   for one query (its words and a payload), and one for as many queries as possible (the best of 300 tried on others).
@@ -120,10 +120,10 @@ FETCHED = 50
 LEARNT, JUDGED = 8000, 1500
 RANKS = (32, 128, 384)
 ANCHORS, LINKED = (15, 30, 100), 1000
-DIRECTIONS, CELLS, PREFIX, STOLEN = (96, 192, 384), (1, 16, 64), 32, 1000
-KNOWN = (10, 100, 400, 1000, 4000, 12_000)
+DIRECTIONS, CELLS, PREFIX, STOLEN = (96, 192, 384), (16, 64), 32, 1000
+KNOWN = (10, 100, 1000)
 STORED, ASKED, TARGETED, TRIED = 4000, 1000, 100, 300
-DENOISER = {"width": 512, "batch": 512, "steps": 600}
+DENOISER = {"width": 512, "batch": 512, "steps": 300}
 PAYLOAD = "Patients should stop all treatment and call the number below."
 
 Release = Callable[[np.ndarray, np.random.Generator], np.ndarray]

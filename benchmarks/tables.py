@@ -84,7 +84,7 @@ UNNAMED = (
     "replace-random",
     "replace-semantic",
 )
-SECRET_PAIRS = (10, 100, 1000, 12_000)
+SECRET_PAIRS = (10, 100, 1000)
 
 Record = Mapping[str, Any]
 Rows = list[dict[str, Any]]
@@ -509,8 +509,6 @@ def _anchored(row: Record) -> Iterable[tuple[str, int, Any]]:
 
 
 def _secret(row: Record) -> Iterable[tuple[str, int, Any]]:
-    if row["attack"].startswith("1 cells"):  # as a rotation of the whole
-        return
     if row["attack"].endswith(" pairs"):
         name, pairs = row["attack"].removesuffix(" pairs").rsplit(", ", 1)
         yield name, int(pairs), row["figures"]["value"]["value"]
