@@ -81,6 +81,7 @@ UNNAMED = (
     "textcrafter-subspace, r 1",
     "the same with keyed noise, without the key",
     "shuffle",
+    "redact",
     "replace-random",
     "replace-semantic",
 )
