@@ -17,6 +17,19 @@ that the fit chooses for it. Protectors learn from 70 % of the groups; the other
 - ``readers``: token inference, the probe and matching of known texts, which learn from releases of their own.
 - ``access``: a third of the texts search for the others with fresh noise, 50 candidates each; token inference from the
   log of fetched rows, from the stored vectors, and from both. It learns from the rows whose texts are known.
+- ``words``: every word of the texts, listed or not, by a log-linear model: 8,000 texts of the whole set to learn from,
+  1,500 of groups that no protector was fitted on to judge. On clean vectors also with factors of less than full rank.
+- ``anchors``: each release behind a secret rotation against the clean vectors of the same texts, and against the same
+  release behind another rotation, linked from 15, 30 and 100 known pairs. On clean vectors also behind ironcore-alloy's
+  encryption (if it is installed) and against the vectors of a second encoder (``--second FOLDER``, such as the one that
+  `benchmarks/wordllama_encoder.py` writes).
+- ``secrets``: clean vectors behind secret rotations: cut to 96, 192 and 384 principal directions
+  (arXiv:2606.26373), and with one key for each of 16 and of 64 cells behind a public prefix of 32
+  (arXiv:2606.27976); undone from known pairs by Procrustes, cell by cell, and from the prefix alone by ridge.
+- ``planted``: a text planted to be found: how many of 1,000 queries it is the first hit of, among 4,000 texts. One text
+  for one query (its words and a payload), and one for as many queries as possible (the best of 300 tried on others).
+- ``denoised``: the audit's network alone, and behind a network that was trained to give back the clean vector from
+  fresh releases of four fifths of the whole set, with and without the concept.
 - ``linking``: rows of one text in two stores of other noise, a store against the clean vectors of a list, and the
   groups (abstracts of ADE, templates of PII, pairs of STS) by their other texts.
 
@@ -26,20 +39,25 @@ Each row is added to ``benchmarks/results/attackers.json`` when it is measured; 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import itertools
 import json
 import tempfile
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from alignment import ironcore
 from leakage import MIN_COUNT, TARGET, _task, ade_problem, pii_problem, sts_problem, sts_tables
 
 import vecveil
 from vecveil.auditing.attacks import (
     AccessPatternAttack,
+    AnchorLinkingAttack,
     AttackResult,
     CandidateVectors,
     CosineMatching,
@@ -49,21 +67,27 @@ from vecveil.auditing.attacks import (
     LikelihoodMatching,
     LinearAttack,
     LinkingAttack,
+    NetworkAttack,
     PairedVectors,
     ProcrustesAlignment,
     RidgeAlignment,
     TextVectors,
     UnpairedAlignment,
+    WholeVocabularyAttack,
     split_groups,
 )
+from vecveil.auditing.attacks.alignment import cluster_centres
 from vecveil.auditing.attacks.candidates import group_means
 from vecveil.auditing.attacks.reconstruction.zero_shot import NgramLanguageModel, ZeroShotAttack
 from vecveil.auditing.attacks.wrapped import fit_access_map
+from vecveil.auditing.metrics import Estimate
 from vecveil.io import write_text
 from vecveil.keys import KeyFile
 from vecveil.privacy.concepts import TokenVocabulary
 from vecveil.privacy.concepts.matching import words
 from vecveil.privacy.protector.methods import TEXT_METHODS
+from vecveil.privacy.utility.estimates import share_estimate
+from vecveil.privacy.utility.tasks import unit_rows
 from vecveil.texts.folding import canonical
 
 RESULTS = Path(__file__).parent / "results" / "attackers.json"
@@ -93,6 +117,14 @@ UNPAIRED, FEWER = 8000, (500, 1000, 2000, 4000)  # rows a side
 TEXTS, SENTENCES, SEARCHED, QUERIES, LONGEST, POOL = 1500, 40_000, 24, 300, 20, 1000
 PAIRS = (10, 100, 1000)
 FETCHED = 50
+LEARNT, JUDGED = 8000, 1500
+RANKS = (32, 128, 384)
+ANCHORS, LINKED = (15, 30, 100), 1000
+DIRECTIONS, CELLS, PREFIX, STOLEN = (96, 192, 384), (16, 64), 32, 1000
+KNOWN = (10, 100, 1000)
+STORED, ASKED, TARGETED, TRIED = 4000, 1000, 100, 300
+DENOISER = {"width": 512, "batch": 512, "steps": 300}
+PAYLOAD = "Patients should stop all treatment and call the number below."
 
 Release = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
@@ -122,6 +154,12 @@ class Problem:
         ordinary = np.random.default_rng(1).permutation(matches.without_concept)[:1000]
         self.background = encoder.encode([problem.texts[i] for i in ordinary]) if len(ordinary) >= 20 else None
         self.task = _task([sts_tables(data)["sts12"]], encoder)
+
+    @cached_property
+    def every(self) -> np.ndarray:
+        """The clean vectors of the whole set of texts."""
+        vectors: np.ndarray = self.encoder.encode(self.whole.texts)
+        return vectors
 
     def release(self, name: str) -> tuple[Release | None, np.ndarray | None]:
         """Return the release oracle and the declared covariance of its noise; None for clean vectors."""
@@ -206,7 +244,7 @@ def unpaired(problem: Problem, release: Any, *_: Any) -> list[Any]:
     matches = whole.concept.find(texts)
     labels = np.zeros((len(texts), len(problem.words)), dtype=np.uint8)
     labels[matches.with_concept] = matches.token_labels(problem.words)[0]
-    X = problem.encoder.encode(texts)
+    X = problem.every
     secret = np.linalg.qr(np.random.default_rng(problem.seed + 8).standard_normal((X.shape[1],) * 2))[0]
     groups, loose = np.asarray(whole.groups), np.arange(len(texts))
 
@@ -311,7 +349,201 @@ def access(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> lis
     return results
 
 
+def words_of_any_list(problem: Problem, release: Any, released: Any, covariance: Any, *_: Any) -> list[Any]:
+    whole, groups, rng = problem.whole, np.asarray(problem.whole.groups), np.random.default_rng(problem.seed + 11)
+    # No text of a group that a protector was fitted on is judged: an erasure hides more in the texts of its fit.
+    fitted = np.isin(groups, problem.groups[problem.fit])
+    free = np.flatnonzero(~fitted)
+    learn, judge = (free[part] for part in split_groups(groups[free], (0.75, 0.25), seed=problem.seed))
+    learn = rng.permutation(np.concatenate([learn, np.flatnonzero(fitted)]))[:LEARNT]
+    judge = rng.permutation(judge)[:JUDGED]
+    X = problem.every
+    shown = X[judge] if release is None else release(X[judge], np.random.default_rng(problem.seed + 12))
+    train, test = (
+        TextVectors(Z, [whole.texts[i] for i in rows], groups[rows]) for Z, rows in ((X[learn], learn), (shown, judge))
+    )
+    ranks = (None, *RANKS) if release is None else (None,)
+    attacks = {
+        f"log-linear, rank {rank or 'full'}": WholeVocabularyAttack(rank, listed=problem.words.tokens, split=words)
+        for rank in ranks
+    }
+    return [(name, attack.run(train, test, release=release, rng=problem.seed)) for name, attack in attacks.items()]
+
+
+def anchors(problem: Problem, release: Any, released: Any, covariance: Any, data: Path, second: Any) -> list[Any]:
+    rng = np.random.default_rng(problem.seed + 13)
+    groups, X = np.asarray(problem.whole.groups), problem.every
+    known, rows = (rng.permutation(part) for part in split_groups(groups, (0.5, 0.5), seed=problem.seed))
+    known, rows = known[: max(ANCHORS)], rows[:LINKED]
+    width = released.shape[1]
+    turns = [np.linalg.qr(rng.standard_normal((width, width)))[0].astype(np.float32) for _ in range(2)]
+    shown: Any = (lambda Z: Z) if release is None else (lambda Z: release(Z, rng))
+    first = {name: shown(X[part]) @ turns[0] for name, part in (("known", known), ("met", rows))}
+    others = {
+        "a public list": {"known": X[known], "met": X[rows]},
+        "another key": {name: shown(X[part]) @ turns[1] for name, part in (("known", known), ("met", rows))},
+    }
+    if release is None and second is not None:
+        texts = problem.whole.texts
+        others["another encoder"] = {
+            name: second.encode([texts[i] for i in part]) for name, part in (("known", known), ("met", rows))
+        }
+    stores = [(name, first, other) for name, other in others.items()]
+    if release is None and importlib.util.find_spec("ironcore_alloy"):
+        sealed = {name: ironcore(1.0)(X[part]) for name, part in (("known", known), ("met", rows))}
+        stores.append(("a public list, ironcore-alloy factor 1", sealed, others["a public list"]))
+    return [
+        (
+            f"linking, {name}, {pairs} pairs",
+            AnchorLinkingAttack(pairs).run(
+                PairedVectors(own["known"], other["known"]),
+                CandidateVectors(own["met"], other["met"], np.arange(len(rows)), groups=groups[rows]),
+                rng=problem.seed,
+            ),
+        )
+        for name, own, other in stores
+        for pairs in ANCHORS
+    ]
+
+
+def secrets(problem: Problem, release: Any, *_: Any) -> list[Any]:
+    if release is not None:
+        return []
+    rng = np.random.default_rng(problem.seed + 14)
+    X, groups = problem.every, np.asarray(problem.whole.groups)
+    matches = problem.whole.concept.find(problem.whole.texts)
+    labels = np.zeros((len(X), len(problem.words)), dtype=np.uint8)
+    labels[matches.with_concept] = matches.token_labels(problem.words)[0]
+    known, stolen = (rng.permutation(part) for part in split_groups(groups, (0.8, 0.2), seed=problem.seed))
+    known, stolen = known[: KNOWN[-1]], stolen[:STOLEN]
+    centred = X - X.mean(axis=0)
+    axes = np.linalg.svd(centred[known], full_matrices=False)[2].T
+
+    def turn(width: int) -> np.ndarray:
+        return np.linalg.qr(rng.standard_normal((width, width)))[0]
+
+    def attacked(attack: Any, Y: np.ndarray, pairs: np.ndarray, rows: np.ndarray) -> AttackResult:
+        # Words are read from a whole store only: of one cell there are too few pairs.
+        marked = len(rows) == len(stolen) and len(pairs) >= 1000
+        test = CandidateVectors(
+            Y[rows], X[stolen], np.searchsorted(stolen, rows), labels=labels[rows] if marked else None
+        )
+        train = PairedVectors(Y[pairs], X[pairs], labels=labels[pairs] if marked else None)
+        return attack.run(train, test, rng=problem.seed)
+
+    stolen = np.sort(stolen)
+    results = []
+    for m in DIRECTIONS:
+        Y = (centred @ axes[:, :m] @ turn(m)).astype(np.float32)
+        attack = ProcrustesAlignment(pairs=(10, 100, 400, 1000))
+        results.append((f"cut to {m} and turned", attacked(attack, Y, known[:1000], stolen)))
+    prefix = (centred @ axes[:, :PREFIX] @ turn(PREFIX)).astype(np.float32)
+    results.append(("cells, the prefix alone", attacked(RidgeAlignment(pairs=KNOWN), prefix, known, stolen)))
+    for cells in CELLS:
+        centres = cluster_centres(unit_rows(prefix[known].astype(np.float64)), cells, rng)
+        cell = (unit_rows(prefix.astype(np.float64)) @ centres.T).argmax(axis=1)
+        rest = (centred @ axes[:, PREFIX:]).astype(np.float32)
+        for of in range(cells):
+            rest[cell == of] = rest[cell == of] @ turn(rest.shape[1]).astype(np.float32)
+        for part, Y in (("prefix and residual", np.hstack([prefix, rest])), ("residual alone", rest)):
+            for count in KNOWN:
+                hits = np.zeros(len(stolen))
+                for of in np.unique(cell[stolen]):
+                    pairs, rows = known[:count][cell[known[:count]] == of], stolen[cell[stolen] == of]
+                    if len(pairs) >= 3:  # from fewer the attack learns no map
+                        found = attacked(ProcrustesAlignment(pairs=(len(pairs),)), Y, pairs, rows)
+                        hits[np.isin(stolen, rows)] = found.value
+                estimate = share_estimate("top-1, cell by cell", hits, groups=groups[stolen], chance=1 / len(stolen))
+                results.append((f"{cells} cells, {part}, {count} pairs", estimate))
+    return results
+
+
+def planted(problem: Problem, release: Any, *_: Any) -> list[Any]:
+    rng = np.random.default_rng(problem.seed + 15)
+    texts, groups, X = problem.whole.texts, np.asarray(problem.whole.groups), problem.every
+    store, asked = split_groups(groups, (0.5, 0.5), seed=problem.seed)
+    store, asked = rng.permutation(store)[:STORED], rng.permutation(asked)
+    judged, tried = asked[:ASKED], asked[ASKED : 2 * ASKED]
+    shown: Any = (lambda Z: Z) if release is None else (lambda Z: release(Z, rng))
+    rows = unit_rows(shown(X[store]))
+    queries = {"judged": unit_rows(shown(X[judged])), "tried": unit_rows(shown(X[tried]))}
+    best = {name: (Q @ rows.T).max(axis=1) for name, Q in queries.items()}
+
+    def first(name: str, Z: np.ndarray) -> np.ndarray:
+        """Return which queries each planted vector is the first hit of, (queries, planted)."""
+        return (queries[name] @ unit_rows(Z).T) > best[name][:, None]
+
+    # Of up to five queries of its own at a time: what lies near many of them.
+    joined = [" ".join(texts[i] for i in rng.choice(tried, 1 + n % 5, replace=False)) for n in range(TRIED)]
+    common = shown(problem.encoder.encode(joined))
+    chosen = int(first("tried", common).sum(axis=0).argmax())
+    targets = judged[:TARGETED]
+    own = first("judged", shown(problem.encoder.encode([f"{texts[i]} {PAYLOAD}" for i in targets])))
+    of = groups[judged]
+    figures = {
+        "its query": (np.diag(own[:TARGETED]).astype(float), of[:TARGETED]),
+        "other queries": ((own.sum(axis=1) - np.pad(np.diag(own), (0, ASKED - TARGETED))) / (TARGETED - 1), of),
+        "one for all": (first("judged", common[[chosen]])[:, 0].astype(float), of),
+    }
+    return [
+        (f"planted, {name}", share_estimate("first hit", hits, groups=each)) for name, (hits, each) in figures.items()
+    ]
+
+
+def denoised(problem: Problem, release: Any, *_: Any) -> list[Any]:
+    import torch
+
+    if release is None:
+        return []
+    rng, seed = np.random.default_rng(problem.seed + 16), problem.seed
+    groups, X = np.asarray(problem.whole.groups), problem.every
+    matches = problem.whole.concept.find(problem.whole.texts)
+    labels = np.zeros((len(X), len(problem.words)), dtype=np.uint8)
+    labels[matches.with_concept] = matches.token_labels(problem.words)[0]
+    known, met = split_groups(groups, (0.8, 0.2), seed=seed)
+    learn, judge = (part[labels[part].any(axis=1)] for part in (known, met))
+    mean, spread = (getattr(release(X[known], rng), name)(axis=0) for name in ("mean", "std"))
+    torch.manual_seed(seed)
+    width, n = DENOISER["width"], X.shape[1]
+    sizes, layers = [len(mean), width, width], list[Any]()
+    for one, other in itertools.pairwise(sizes):
+        layers += [torch.nn.Linear(one, other), torch.nn.GELU(), torch.nn.LayerNorm(other)]
+    body = torch.nn.Sequential(*layers, torch.nn.Linear(width, n))
+    optimiser = torch.optim.AdamW(body.parameters(), lr=1e-3)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, DENOISER["steps"])
+
+    def inputs(Y: np.ndarray) -> Any:
+        return torch.from_numpy(((Y - mean) / np.maximum(spread, 1e-9)).astype(np.float32))
+
+    for _step in range(DENOISER["steps"]):
+        rows = rng.choice(known, DENOISER["batch"])
+        loss = ((body(inputs(release(X[rows], rng))) - torch.from_numpy(X[rows])) ** 2).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        decay.step()
+
+    def behind(Y: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            # The estimate beside the release: the network may take either.
+            return np.hstack([Y, body(inputs(Y)).numpy()]).astype(np.float32)
+
+    shown = release(X[judge], np.random.default_rng(seed + 12))
+    train = LabelledVectors(X[learn], labels[learn], groups[learn])
+    results = []
+    for name, view in (("network", lambda Y: Y), ("network, denoised", behind)):
+        test = LabelledVectors(view(shown), labels[judge], groups[judge])
+        oracle = lambda Z, r, view=view: view(release(Z, r))  # noqa: E731
+        results.append((name, NetworkAttack(device="cpu").run(train, test, release=oracle, rng=seed)))
+    return results
+
+
 ATTACKS = {
+    "denoised": denoised,
+    "words": words_of_any_list,
+    "anchors": anchors,
+    "secrets": secrets,
+    "planted": planted,
     "readers": readers,
     "access": access,
     "linking": linking,
@@ -321,13 +553,16 @@ ATTACKS = {
 }
 
 
-def row(result: AttackResult) -> dict[str, Any]:
+def row(result: AttackResult | Estimate) -> dict[str, Any]:
     """Return the figures of one attack, each with its interval and chance."""
     figures = {}
-    for key, each in result.estimates.items():
+    estimates = {"value": result} if isinstance(result, Estimate) else result.estimates
+    for key, each in estimates.items():
         record = each.to_record()
         numbers = {k: None if record[k] is None else round(record[k], 4) for k in ("value", "low", "high", "chance")}
         figures[key] = {"metric": each.metric, "n": each.n, **numbers}
+    if isinstance(result, Estimate):
+        return {"figures": figures}
     return {
         "figures": figures,
         "adaptive": result.adaptive,
@@ -342,16 +577,19 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--concept", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--attack", nargs="+", choices=ATTACKS, default=list(ATTACKS))
+    parser.add_argument("--release", nargs="+", choices=RELEASES | CURVE, default=list(RELEASES | CURVE))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--second", help="folder of a second encoder, for anchors")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     record: dict[str, Any] = {"schema": "vecveil.bench.attackers/1", "size": "small", "rows": []}
     if arguments.results.exists():
         record = json.loads(arguments.results.read_text(encoding="utf-8"))
     encoder = vecveil.load_encoder("minilm", show_progress=False)
+    second = None if arguments.second is None else vecveil.load_encoder(arguments.second, show_progress=False)
     for name in arguments.concept:
         problem = None
-        for release_name in RELEASES | CURVE:
+        for release_name in arguments.release:
             done = {(r["concept"], r["release"], r["kind"], r["seed"]) for r in record["rows"]}
             offered = arguments.attack if release_name in RELEASES else {"alignment"} & set(arguments.attack)
             kinds = [k for k in offered if (name, release_name, k, arguments.seed) not in done]
@@ -363,7 +601,7 @@ def main() -> None:
             released = X if release is None else release(X, np.random.default_rng([arguments.seed, 12]))
             for kind in kinds:
                 started = time.perf_counter()
-                for attack, result in ATTACKS[kind](problem, release, released, covariance, arguments.data):
+                for attack, result in ATTACKS[kind](problem, release, released, covariance, arguments.data, second):
                     record["rows"].append(
                         {
                             "concept": name,
@@ -378,7 +616,8 @@ def main() -> None:
                             **row(result),
                         }
                     )
-                    print(name, release_name, attack, {k: round(e.value, 3) for k, e in result.estimates.items()})
+                    figures = record["rows"][-1]["figures"]
+                    print(name, release_name, attack, {k: each["value"] for k, each in figures.items()})
                 write_text(arguments.results, json.dumps(record, indent=1) + "\n")
                 print(f"{time.perf_counter() - started:.0f} s, with chance and intervals in the results", flush=True)
 

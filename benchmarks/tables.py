@@ -69,7 +69,26 @@ RECIPE_TEXTS = {
     "api": "clinical queries of ASQ-PHI",
     "release": "articles of AG News",
 }
-FAMILIES = {"token-inference": "token inference", "probe": "concept probe", "held-out-terms": "held-out terms"}
+FAMILIES = {
+    "token-inference": "token inference",
+    "probe": "concept probe",
+    "held-out-terms": "held-out terms",
+    "whole-vocabulary": "words on no list",
+}
+
+# Releases of the record whose membership is as that of others in the table.
+UNNAMED = (
+    "gaussian, similarity 95 %",
+    "purkayastha, similarity 95 %",
+    "covariance, similarity 95 %",
+    "textcrafter-subspace, r 1",
+    "the same with keyed noise, without the key",
+    "shuffle",
+    "redact",
+    "replace-random",
+    "replace-semantic",
+)
+SECRET_PAIRS = (10, 100, 1000)
 
 Record = Mapping[str, Any]
 Rows = list[dict[str, Any]]
@@ -321,7 +340,8 @@ def membership(folder: Path = RESULTS) -> str:
         "AUC": "{auc:interval}",
         "members found at 1% false positives": lambda row: figure(row, "{tpr:interval}", missing=""),
     }
-    lines = lines_of(load("membership", folder).get("membership", []), columns)
+    rows = [row for row in load("membership", folder).get("membership", []) if row["release"] not in UNNAMED]
+    lines = lines_of(rows, columns)
     return table(list(columns), lines and [*lines, ["guessing", "50.0%", "1.0%"]])
 
 
@@ -424,7 +444,7 @@ def alignment(folder: Path = RESULTS) -> str:
     rows = [row for row in record.get("rows", []) if row["attack"] != "unpaired-alignment"]
     heads = ("10 pairs", "50", "200", "1000")
     lines = []
-    for release in dict.fromkeys(row["release"] for row in rows):
+    for release in dict.fromkeys(row["release"] for row in rows if row["release"] != "ironcore-alloy 0"):  # a shuffle
         attacks = [row for row in rows if row["release"] == release]
         found = [percent(max(row["pairs"][head.split()[0]][0] for row in attacks)) for head in heads]
         best = max(attacks, key=lambda row: row["leakage"][0])
@@ -473,6 +493,46 @@ def _attackers(kind: str, head: str, **figures: str) -> Render:
         return table(columns, lines if cells else (), words=2 if head else 1)
 
     return render
+
+
+def _by_pairs(
+    kind: str, head: str, counts: Sequence[int], read: Callable[[Record], Iterable[tuple[str, int, Any]]]
+) -> Render:
+    """Return the table of top-1 by known pairs, on ADE: ``read`` yields what was attacked, the pairs and the share."""
+
+    def render(folder: Path = RESULTS) -> str:
+        cells: dict[str, dict[int, float]] = {}
+        for row in load("attackers", folder).get("rows", []):
+            if row["kind"] == kind and row["concept"] == "ade":
+                for name, count, share in read(row):
+                    cells.setdefault(name, {})[count] = share
+        columns = [f"{counts[0]} pairs", *(f"{count:,}" for count in counts[1:])]
+        lines = [
+            [name, *[percent(cell.get(count)).replace(MISSING, "") for count in counts]] for name, cell in cells.items()
+        ]
+        return table([head, *columns], lines)
+
+    return render
+
+
+def _anchored(row: Record) -> Iterable[tuple[str, int, Any]]:
+    store, pairs = row["attack"].removeprefix("linking, ").removesuffix(" pairs").rsplit(", ", 1)
+    # SPARSE is as isotropic noise, and a rotation alone hides no link: the record has both.
+    if row["release"] == "sparse" or (row["release"], store) in (("clean", "a public list"), ("clean", "another key")):
+        return
+    yield f"{row['release']}; {store}", int(pairs), row["figures"]["top_1"]["value"]
+
+
+def _secret(row: Record) -> Iterable[tuple[str, int, Any]]:
+    if row["attack"].endswith(" pairs"):
+        name, pairs = row["attack"].removesuffix(" pairs").rsplit(", ", 1)
+        yield name, int(pairs), row["figures"]["value"]["value"]
+        return
+    counts = {f"top_1_of_{count}": count for count in SECRET_PAIRS}
+    most = row["details"]["pairs"]
+    for key, one in row["figures"].items():
+        if key in counts or key == "top_1":
+            yield row["attack"], counts.get(key, most), one["value"]
 
 
 def _hundredths(key: str) -> Cell:
@@ -698,10 +758,10 @@ TABLES: dict[str, Render] = {
             "seconds": "{seconds:.0f}",
         },
     ),
+    "attackers-words": _attackers("words", "model", r_precision="words on no list", every="every word"),
+    "attackers-anchors": _by_pairs("anchors", "release; linked with", (15, 30, 100), _anchored),
+    "attackers-secrets": _by_pairs("secrets", "what is secret", SECRET_PAIRS, _secret),
     "attackers-linking": _attackers("linking", "linked", top_1="top-1"),
-    "attackers-alignment": _attackers(
-        "alignment", "", top_1_of_10="top-1 of 10 pairs", top_1="of all", words="words recovered after all"
-    ),
     "attackers-readers": _attackers(
         "readers", "", r_precision="words recovered", auc="AUC", top_1="known text identified"
     ),

@@ -25,7 +25,7 @@ SECRET = "Margarethe Silberstein of 14 Foxglove Lane"
 
 TOKEN_INFERENCE_ALONE = [
     word
-    for family in ("probe", "candidates", "averaging", "alignment", "held-out-terms", "membership")
+    for family in ("probe", "candidates", "averaging", "alignment", "held-out-terms", "whole-vocabulary", "membership")
     for word in ("--skip", family)
 ]
 """Options of an audit that leave its other families out."""

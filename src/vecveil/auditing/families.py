@@ -17,6 +17,7 @@ import numpy as np
 
 from vecveil.auditing.attacks import (
     AccessPatternAttack,
+    AnchorLinkingAttack,
     Attack,
     AttackResult,
     AveragingAttack,
@@ -43,6 +44,7 @@ from vecveil.auditing.attacks import (
     RidgeAlignment,
     TransplantAttack,
     UnpairedAlignment,
+    WholeVocabularyAttack,
     split_groups,
 )
 from vecveil.auditing.attacks.candidates import group_means
@@ -88,6 +90,7 @@ OTHER_SPACE = (
 QUICK = ("Reconstruction attacks take minutes to an hour: tier full runs them.", "quick-tier")
 
 ONE_STORE = ("It links two stores, and there is one, without the means to protect a second.", "no-oracle")
+FEW_SHARED = ("No rare word of a test text is in two of the training texts.", "too-few-texts")
 NO_GROUPS = (
     f"It links persons or documents, and fewer than {MIN_TEST_TEXTS} have several texts: give their ids as groups.",
     "too-few-texts",
@@ -108,7 +111,8 @@ ALIGNMENTS = (
     ("alignment-ridge", RidgeAlignment),
 )
 UNPAIRED = "alignment-unpaired"
-LINKS = ("linking", "linking-groups")
+LINKS = ("linking", "linking-anchors", "linking-groups")
+ANCHORED = 2000  # rows to link from few known pairs: some hundred times all of them are compared
 DRAWS = 8  # releases of each training group that links are learnt from
 _FAMILY_OF: dict[str, Family] = {
     **dict.fromkeys(RECONSTRUCTIONS, "reconstruction"),
@@ -139,6 +143,7 @@ def run_families(
         "candidates": candidate_jobs,
         "averaging": lambda case, side: averaging_jobs(case, side, keyed),
         "alignment": alignment_jobs,
+        "whole-vocabulary": whole_vocabulary_jobs,
         "membership": membership_jobs,
     }
     # These share work between sides: a decoder trained on clean vectors, a protector fitted on half of the words.
@@ -274,21 +279,26 @@ def candidate_jobs(case: Case, side: Side) -> Plan:
 def _linking_jobs(case: Case, side: Side, clean: Embeddings) -> Plan:
     """Return linking with a second store of the same texts, and of the other texts of the same groups."""
     release, options = side.release, case.options
+    rows, store = case.training_rows, _decoys(case, side, clean)
+    # Of a secret map: the attacker knows a few texts of the store and has a list of others, without the protector.
+    known = PairedVectors(side.judged[rows], clean[rows], case.groups[rows])
+    few = _decoys(case, side, clean, ANCHORED)
+    anchored = attack_job(AnchorLinkingAttack(), side.without_oracle, known, few, options, name=LINKS[1], weight=4.0)
     if not side.learns_from_clean:
-        return skip("candidates", LINKS, ONE_STORE)
+        return [anchored], skip("candidates", (LINKS[0], LINKS[2]), ONE_STORE)[1]
     rng = np.random.default_rng([options.seed, 21])
 
     def again(X: Embeddings) -> Embeddings:
         return X if release is None else release(X, rng)
 
-    rows, store = case.training_rows, _decoys(case, side, clean)
     other = CandidateVectors(store.X, again(store.pool), store.truth, groups=store.groups)
     own = PairedVectors(side.learn[rows], side.learn[rows], case.groups[rows])
     job = attack_job(LinkingAttack(), side, own, other, options, name=LINKS[0], weight=4.0)
     tested = np.concatenate([case.test, case.ordinary_test])
     learnt, judged = (_with_several(case.groups, part) for part in (rows, tested))
+    links = [job, anchored]
     if options.groups is None or min(len(np.unique(case.groups[part])) for part in (learnt, judged)) < MIN_TEST_TEXTS:
-        return [job], skip("candidates", LINKS[1:], NO_GROUPS)[1]
+        return links, skip("candidates", LINKS[2:], NO_GROUPS)[1]
 
     def stores(part: Rows, draws: int) -> tuple[Embeddings, Embeddings]:
         """Return the mean of the first and of the second half of each group's texts, ``draws`` times."""
@@ -303,19 +313,29 @@ def _linking_jobs(case: Case, side: Side, clean: Embeddings) -> Plan:
         ]
         return sides[0], sides[1]
 
-    known, met = stores(learnt, 1 if release is None else DRAWS), stores(judged, 1)
-    of = np.tile(np.unique(case.groups[learnt]), len(known[0]) // len(np.unique(case.groups[learnt])))
+    first, met = stores(learnt, 1 if release is None else DRAWS), stores(judged, 1)
+    of = np.tile(np.unique(case.groups[learnt]), len(first[0]) // len(np.unique(case.groups[learnt])))
     groups = CandidateVectors(met[0], met[1], np.arange(len(met[0])), groups=np.unique(case.groups[judged]))
     by_group = attack_job(
-        LinkingAttack(), side.without_oracle, PairedVectors(*known, of), groups, options, name=LINKS[1], weight=2.0
+        LinkingAttack(), side.without_oracle, PairedVectors(*first, of), groups, options, name=LINKS[2], weight=2.0
     )
-    return [job, by_group], []
+    return [*links, by_group], []
 
 
 def _with_several(groups: Rows, rows: Rows) -> Rows:
     """Return the rows whose group has another of the rows."""
     _, index, counts = np.unique(groups[rows], return_inverse=True, return_counts=True)
     return rows[counts[index] > 1]
+
+
+def whole_vocabulary_jobs(case: Case, side: Side) -> Plan:
+    """Return the attack on every word of the training texts; the main figure leaves the attacked words out."""
+    attack = WholeVocabularyAttack(listed=case.vocabulary.tokens, split=words_of, device=case.options.device)
+    # The whole corpus is encoded in tier full only: it takes longer than all attacks of tier quick.
+    train, test = case.written(side, corpus=case.options.tier == "full")
+    if not attack.scorable(train.texts, test.texts):
+        return skip("whole-vocabulary", [attack.name], FEW_SHARED)
+    return [attack_job(attack, side, train, test, case.options, weight=15.0)], []
 
 
 def membership_jobs(case: Case, side: Side) -> Plan:
@@ -363,9 +383,9 @@ def alignment_jobs(case: Case, side: Side) -> Plan:
     return runnable, []
 
 
-def _decoys(case: Case, side: Side, clean: Embeddings) -> CandidateVectors:
+def _decoys(case: Case, side: Side, clean: Embeddings, most: int = MOST_DECOYS) -> CandidateVectors:
     """Return the candidates to search: at most 5,000 of the test texts, at random."""
-    rows = _decoy_rows(case)
+    rows = _decoy_rows(case, most)
     return CandidateVectors(
         side.judged[rows],
         clean[rows],
@@ -376,9 +396,9 @@ def _decoys(case: Case, side: Side, clean: Embeddings) -> CandidateVectors:
     )
 
 
-def _decoy_rows(case: Case) -> Rows:
+def _decoy_rows(case: Case, most: int = MOST_DECOYS) -> Rows:
     every = np.concatenate([case.test, case.ordinary_test])
-    return np.sort(np.random.default_rng([case.options.seed, 8]).permutation(every)[:MOST_DECOYS])
+    return np.sort(np.random.default_rng([case.options.seed, 8]).permutation(every)[:most])
 
 
 def reconstruction_jobs(case: Case, sides: Sequence[Side]) -> Plan:

@@ -14,9 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from vecveil.auditing.attacks import ALGENAttack, AttackResult, GEIAAttack, TextVectors, Vec2TextAttack
+from vecveil.auditing.attacks import ALGENAttack, AttackResult, GEIAAttack, Vec2TextAttack
 from vecveil.auditing.attacks.attack import normalise_text
 from vecveil.auditing.attacks.reconstruction.vec2text import PRESETS
 from vecveil.auditing.attacks.reconstruction.zero_shot import (
@@ -60,7 +58,7 @@ def jobs(case: Case, sides: Sequence[Side]) -> Plan:
     model: LanguageModel | None = None
     for side in sides:
         encode = (side.seen or case).encode
-        train, test = _evidence(side.seen or case, side)
+        train, test = (side.seen or case).written(side)
         epochs = _epochs(_GEIA_PASSES[device], len(train))
         geia = GEIAAttack("small", epochs=epochs, **common)
         job = attack_job(geia, side, train, test, o, weight=300.0)
@@ -86,7 +84,7 @@ def jobs(case: Case, sides: Sequence[Side]) -> Plan:
         def few_shot(folder: Path | None, side: Side = side, encode: Encode = encode) -> AttackResult:
             attack = ALGENAttack(clean.folder(folder), encode=encode, **common)
             # ALGEN models an attacker with few pairs; the corpus would give it many.
-            train, test = _evidence(side.seen or case, side, corpus=False)
+            train, test = (side.seen or case).written(side, corpus=False)
             return attack.run(train, test, rng=o.seed, show_progress=False, **side.knowledge)
 
         runnable.append(Job("algen", side.name, few_shot, 20.0))
@@ -144,25 +142,6 @@ class _CleanDecoder:
 def _epochs(passes: int, rows: int) -> int:
     low, high = _EPOCHS
     return min(high, max(low, passes // rows))
-
-
-def _evidence(case: Case, side: Side, *, corpus: bool = True) -> tuple[TextVectors, TextVectors]:
-    """Return training texts, with the corpus if it can be protected like them, and test texts."""
-    rows = case.training_rows
-    X, texts, groups = side.learn[rows], [case.texts[i] for i in rows], case.groups[rows]
-    if corpus and case.options.attacker_texts and case.encode is not None and side.learns_from_clean:
-        tested = {normalise_text(case.texts[i]) for i in case.test}
-        further = [text for text in case.options.attacker_texts if normalise_text(text) not in tested]
-        further = list(dict.fromkeys(further))
-        if further:
-            X = np.concatenate([X, case.encode(further).astype(X.dtype)])
-            texts += further
-            # Every corpus text is a separate group, numbered above the groups of the audit.
-            own = int(case.groups.max()) + 1
-            groups = np.concatenate([groups, np.arange(own, own + len(further))])
-    test = case.test
-    judged = TextVectors(side.judged[test], [case.texts[i] for i in test], case.groups[test])
-    return TextVectors(X, texts, groups), judged
 
 
 def _words_of(case: Case) -> Any:

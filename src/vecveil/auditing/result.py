@@ -113,6 +113,7 @@ FAMILY_NAMES = {
     "alignment": "alignment",
     "reconstruction": "reconstruction",
     "held-out-terms": "terms held out of the fit",
+    "whole-vocabulary": "words on no list",
     "membership": "membership",
 }
 

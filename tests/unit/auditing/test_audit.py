@@ -146,7 +146,8 @@ def test_every_family_has_its_verdict_or_a_reason(result: AuditResult) -> None:
         assert values[family, name] == max(v for (f, _), v in values.items() if f == family)
     missing = {each["family"] for each in record["skipped"]}
     assert verdicts.keys() | missing == set(FAMILIES)
-    assert set(verdicts) == set(FAMILIES) - {"reconstruction"}  # which is for tier full
+    # Reconstruction is for tier full, and no word of these notes is rare.
+    assert set(verdicts) == set(FAMILIES) - {"reconstruction", "whole-vocabulary"}
     assert all(each["reason"] for each in record["skipped"])
     assert all(isinstance(a["cost"], str) and a["cost"] for a in record["attacks"])
 
@@ -208,7 +209,7 @@ def test_families_can_be_left_out_and_tasks_of_one_key_are_numbered(protector: v
 
 
 def test_attacks_are_named_one_by_one(protector: vecveil.Protector) -> None:
-    names = ["linking", "linking-groups", "zero-shot"]
+    names = ["linking", "linking-anchors", "linking-groups", "zero-shot"]
     texts = notes(300, 2)
     found = vecveil.audit(protector, texts, CONCEPT, attacks=names, groups=[i // 2 for i in range(300)], **OPTIONS)
     attacks = {each["name"]: each for each in found.record["attacks"]}
@@ -223,6 +224,17 @@ def test_attacks_are_named_one_by_one(protector: vecveil.Protector) -> None:
     assert "trigram model of" in attacks["zero-shot"]["description"]
     with raises("E-INPUT-NAME", "attacks"):
         vecveil.audit(protector, texts, CONCEPT, attacks=["decoys"], **OPTIONS)
+
+
+def test_words_on_no_list_are_attacked_beside_the_listed_ones(protector: vecveil.Protector) -> None:
+    texts = [f"{text} w{i * i % 71}" for i, text in enumerate(notes(400, 2))]
+    found = vecveil.audit(protector, texts, CONCEPT, attacks=["whole-vocabulary"], **OPTIONS)
+    (attack,) = (each for each in found.record["attacks"] if each["family"] == "whole-vocabulary")
+    assert attack["metric"] == "R-precision of words on no list"
+    assert [also["metric"] for also in attack["also"]] == ["R-precision of every word"]
+    assert attack["adaptive"]
+    assert attack["clean"] is not None
+    assert 0 < attack["chance"] < attack["also"][0]["chance"]
 
 
 def test_no_attack_on_rewritten_texts_is_left_out_for_want_of_a_protector() -> None:

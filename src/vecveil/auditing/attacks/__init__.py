@@ -33,6 +33,7 @@ from vecveil.auditing.attacks.attack import (
     text_groups,
 )
 from vecveil.auditing.attacks.candidates import (
+    AnchorLinkingAttack,
     CandidateAttack,
     CosineMatching,
     FixedNormMatching,
@@ -55,6 +56,7 @@ from vecveil.auditing.attacks.token_inference import (
     TokenInferenceAttack,
     TransplantAttack,
 )
+from vecveil.auditing.attacks.whole_vocabulary import WholeVocabularyAttack
 from vecveil.auditing.attacks.wrapped import (
     AccessPatternAttack,
     AveragingAttack,
@@ -83,6 +85,7 @@ __all__ = [
     "ALGENAttack",
     "AccessPatternAttack",
     "AlignmentAttack",
+    "AnchorLinkingAttack",
     "Attack",
     "AttackFinding",
     "AttackResult",
@@ -130,6 +133,7 @@ __all__ = [
     "TransplantAttack",
     "UnpairedAlignment",
     "Vec2TextAttack",
+    "WholeVocabularyAttack",
     "fit_denoiser",
     "ladder_attacks",
     "mean_of_releases",

@@ -491,6 +491,7 @@ FAMILIES = (
     "alignment",
     "reconstruction",
     "held-out-terms",
+    "whole-vocabulary",
     "membership",
 )
 SCHEMA = "vecveil.attack/1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -11,12 +12,21 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # its submodules load when they are first used: scipy.optimize is slow
 
-from vecveil.auditing.attacks.attack import Attack, AttackFinding, CandidateVectors, Knowledge, PairedVectors, Session
+from vecveil.auditing.attacks.attack import (
+    Attack,
+    AttackFinding,
+    CandidateVectors,
+    Knowledge,
+    PairedVectors,
+    Rows,
+    Session,
+)
 from vecveil.auditing.attacks.release_model import ReleaseModel, fit_release_model
 from vecveil.auditing.metrics.leakage import candidate_matching, candidate_matching_of_ranks, subjects_found, tpr_at_fpr
 from vecveil.errors import InvalidInputError
 from vecveil.privacy.utility.estimates import share_estimate
 from vecveil.privacy.utility.ranking import auc
+from vecveil.privacy.utility.tasks import unit_rows
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings
 
@@ -241,6 +251,9 @@ _SHRINKAGE = (1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)  # shares of the mean varia
 _MOST = 1 - 1e-9  # correlation; an exact copy would get an infinite score
 _DRAWS = 8  # releases of each training text
 _LEAST = 4
+_ROUNDS = 10  # in which anchors grow, at most
+_VIEWS = 10  # random selections of the anchors in each round
+_SEEN, _NEAR = 256, 10  # anchors of a selection at most; rows whose mean similarity is subtracted
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,18 +295,21 @@ class LinkingAttack(Attack[PairedVectors, CandidateVectors]):
     description = "Rows of two stores that belong to one text, by the likelihood ratio of canonical correlations."
     cost = "seconds on one core; texts of the kind, or known pairs"
     source = "Own; Hotelling (1936), canonical correlations; Fellegi and Sunter (1969), record linkage."
-    state_type = _Link
+    state_type: Any = _Link
 
     def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
         if len(train) < _LEAST:
             raise InvalidInputError(f"Give at least {_LEAST} known pairs; train has {len(train)}.", param="train")
         if test.options is not None:
             raise InvalidInputError("Linking compares with the whole pool: leave options out of test.", param="test")
-        size = test.dimension if knowledge.adaptive else train.clean.shape[1]
+        size = self._pool_dimension(train, test, knowledge)
         if test.pool.shape[1] != size:
             raise InvalidInputError(
                 f"The pool of test has dimension {test.pool.shape[1]}, not {size}.", code="E-INPUT-SHAPE", param="test"
             )
+
+    def _pool_dimension(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> int:
+        return test.dimension if knowledge.adaptive else int(train.clean.shape[1])
 
     def _pairs(self, evidence: PairedVectors, session: Session) -> tuple[FloatArray, FloatArray]:
         if not session.knowledge.adaptive:
@@ -303,23 +319,16 @@ class LinkingAttack(Attack[PairedVectors, CandidateVectors]):
         return np.concatenate(draws), np.concatenate([*draws[1:], draws[0]])
 
     def _fit(self, train: PairedVectors, validation: PairedVectors, session: Session) -> _Link:
-        A, B = self._pairs(train, session)
-        held_A, held_B = (part[: len(validation)] for part in self._pairs(validation, session))
-        best, chosen = -np.inf, None
-        for shrinkage in _SHRINKAGE:
-            link = _canonical(A, B, shrinkage)
-            scores = link.scores(held_A, held_B)
-            # The log-probability of the right partner; a share would be too coarse for few pairs.
-            peak = scores.max(axis=1, keepdims=True)
-            likely = float((np.diag(scores - peak) - np.log(np.exp(scores - peak).sum(axis=1))).mean())
-            if chosen is None or likely > best:
-                best, chosen = likely, link
-        assert chosen is not None
-        return chosen
+        pairs = self._pairs(train, session)
+        return _fit_link(*pairs, *(part[: len(validation)] for part in self._pairs(validation, session)))
 
-    def _judge(self, state: _Link, train: PairedVectors, test: CandidateVectors, session: Session) -> AttackFinding:
+    def _scores(self, state: Any, test: CandidateVectors, session: Session) -> FloatArray:
+        scores: FloatArray = state.scores(test.X, test.pool)
+        return scores
+
+    def _judge(self, state: Any, train: PairedVectors, test: CandidateVectors, session: Session) -> AttackFinding:
         rng = session.rng
-        scores = state.scores(test.X, test.pool)
+        scores = self._scores(state, test, session)
         seed = int(rng.integers(2**31))
         matching = candidate_matching(scores, test.truth, test.groups, seed=seed)
         # Shuffle the pool: an assignment must not find partners by their position.
@@ -344,8 +353,110 @@ class LinkingAttack(Attack[PairedVectors, CandidateVectors]):
             details=self._details(state),
         )
 
-    def _details(self, state: _Link) -> Mapping[str, Any]:
+    def _details(self, state: Any) -> Mapping[str, Any]:
         return {"shrinkage": state.shrinkage, "directions": len(state.correlations)}
+
+
+@dataclass(frozen=True, eq=False)
+class _Anchors:
+    """Known pairs: row i of both stores is of one text."""
+
+    first: FloatArray
+    second: FloatArray
+
+
+class AnchorLinkingAttack(LinkingAttack):
+    """Linking from few known pairs ("anchors"): the links that are found become further pairs.
+
+    The cosines of a row to the anchors of its store describe it in terms that both stores share, whatever secret map or
+    encoder made them: near texts stay near. Rows that are mutually most alike under most random selections of the
+    anchors join them, until no more do; `LinkingAttack`'s canonical correlations of all anchors give the figures.
+
+    Training pairs are ``train.X`` and ``train.clean``, of either store; with a release oracle, releases of ``train.X``
+    and ``train.clean``. Estimates as of `LinkingAttack`.
+    """
+
+    name = "linking-anchors"
+    description = "Rows of two stores that belong to one text, from few known pairs and the cosines to them."
+    cost = "seconds on one core; some 30 known pairs, no protector"
+    source = "After Vector Linking (2026, arXiv:2605.31100), with canonical correlations of the anchors at the end."
+    state_type = _Anchors
+
+    def __init__(self, pairs: int = 30) -> None:
+        """Set the number of known pairs."""
+        self.pairs = check_count(pairs, owner="AnchorLinkingAttack", param="pairs", minimum=_LEAST)
+
+    def _pool_dimension(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> int:
+        return int(train.clean.shape[1])
+
+    def _fit(self, train: PairedVectors, validation: PairedVectors, session: Session) -> Any:
+        # The number of known pairs measures the attacker, so none is set aside.
+        X, clean = (np.concatenate([getattr(part, name) for part in (train, validation)]) for name in ("X", "clean"))
+        some = session.rng.permutation(len(X))[: self.pairs]
+        return _Anchors(session.draw(X[some]).astype(np.float64), clean[some].astype(np.float64))
+
+    def _scores(self, state: Any, test: CandidateVectors, session: Session) -> FloatArray:
+        first, second = state.first, state.second
+        for _ in range(_ROUNDS):
+            # The surest first, and at most twice as many as before: early rounds are often wrong.
+            links = (part[: 2 * len(first)] for part in _links(test.X, test.pool, first, second, session.rng))
+            before, (rows, partners) = len(first), links
+            first = np.concatenate([state.first, test.X[rows].astype(np.float64)])
+            second = np.concatenate([state.second, test.pool[partners].astype(np.float64)])
+            if len(first) <= before:
+                break
+        order = session.rng.permutation(len(first))
+        held, fitted = np.split(order, [max(1, len(order) // 5)])
+        return _fit_link(first[fitted], second[fitted], first[held], second[held]).scores(test.X, test.pool)
+
+    def _details(self, state: Any) -> Mapping[str, Any]:
+        return {"pairs": len(state.first)}
+
+
+def _links(
+    A: Embeddings, B: Embeddings, first: FloatArray, second: FloatArray, rng: np.random.Generator
+) -> tuple[Rows, Rows]:
+    """Return rows of ``A`` and of ``B`` that are mutually most alike under most selections of anchors, surest first."""
+    views = [(unit_rows(rows) @ unit_rows(anchors).T).astype(np.float32) for rows, anchors in ((A, first), (B, second))]
+    votes: Counter[tuple[int, int]] = Counter()
+    for _ in range(_VIEWS):
+        columns = rng.choice(len(first), max(_LEAST, min(2 * len(first) // 3, _SEEN)), replace=False)
+        a, b = (_standardised(view[:, columns]) for view in views)
+        scores = a @ b.T
+        # A row alike to many is near the mean, not the partner of many.
+        most = min(_NEAR, *scores.shape)
+        near = [np.partition(side, -most, axis=1)[:, -most:].mean(axis=1) for side in (scores, scores.T)]
+        scores = 2 * scores - near[0][:, None] - near[1]
+        partner, back = scores.argmax(axis=1), scores.argmax(axis=0)
+        rows = np.flatnonzero(back[partner] == np.arange(len(partner)))
+        votes.update(zip(rows.tolist(), partner[rows].tolist(), strict=True))
+    sure = [pair for pair, count in votes.most_common() if count > _VIEWS / 2]
+    rows, partners = np.array(sure, dtype=np.intp).reshape(-1, 2).T
+    return rows, partners
+
+
+def _standardised(similarities: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return unit rows after each anchor's column has mean 0 and variance 1: encoders differ in scale."""
+    spread = np.maximum(similarities.std(axis=0), np.finfo(np.float32).tiny)
+    columns = (similarities - similarities.mean(axis=0)) / spread
+    rows = columns - columns.mean(axis=1, keepdims=True)
+    standardised: npt.NDArray[Any] = unit_rows(rows)
+    return standardised
+
+
+def _fit_link(A: FloatArray, B: FloatArray, held_A: FloatArray, held_B: FloatArray) -> _Link:
+    """Return the link of the pairs ``A`` and ``B`` with the shrinkage that held-out pairs prefer."""
+    best, chosen = -np.inf, None
+    for shrinkage in _SHRINKAGE:
+        link = _canonical(A, B, shrinkage)
+        scores = link.scores(held_A, held_B)
+        # The log-probability of the right partner; a share would be too coarse for few pairs.
+        peak = scores.max(axis=1, keepdims=True)
+        likely = float((np.diag(scores - peak) - np.log(np.exp(scores - peak).sum(axis=1))).mean())
+        if chosen is None or likely > best:
+            best, chosen = likely, link
+    assert chosen is not None
+    return chosen
 
 
 def _canonical(A: FloatArray, B: FloatArray, shrinkage: float) -> _Link:

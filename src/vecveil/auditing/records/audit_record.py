@@ -9,9 +9,19 @@ from typing import Any, Literal, TypeAlias
 from vecveil.schema import Conflict, Count, Finite, Positive, Record, Scalar, Share
 
 Family: TypeAlias = Literal[
-    "token-inference", "probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms", "membership"
+    "token-inference",
+    "probe",
+    "candidates",
+    "averaging",
+    "alignment",
+    "reconstruction",
+    "held-out-terms",
+    "whole-vocabulary",
+    "membership",
 ]
 FAMILIES: tuple[Family, ...] = Family.__args__  # type: ignore[attr-defined]
+COUNTS_WORDS: tuple[Family, ...] = ("token-inference", "averaging", "held-out-terms", "whole-vocabulary")
+"""Families whose figures are shares of word occurrences, which ``n`` counts; the ``n`` of others counts texts."""
 Number: TypeAlias = Finite | None
 SEALED = "sealed index"
 """Value of the parameter ``mode`` in the audit of a sealed index's storage."""
@@ -82,7 +92,7 @@ class AttackRecord(LeakageFigure, frozen=True, kw_only=True, omit_defaults=True)
     def __post_init__(self) -> None:
         super().__post_init__()
         # Shares of words cannot be negative; a figure of another family may be a cosine or a correlation.
-        least = 0.0 if self.family in ("token-inference", "averaging", "held-out-terms") else -1.0
+        least = 0.0 if self.family in COUNTS_WORDS else -1.0
         for key in ("value", "low", "high", "chance", "clean", "clean_low", "clean_high"):
             figure = getattr(self, key)
             if figure is not None and not least - 1e-9 <= figure <= 1 + 1e-9:

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vecveil.auditing.records.audit_record import AttackRecord, AuditRecord, GuaranteeRecord, LeakageFigure, TermRecord
+from vecveil.auditing.records.audit_record import (
+    COUNTS_WORDS,
+    AttackRecord,
+    AuditRecord,
+    GuaranteeRecord,
+    LeakageFigure,
+    TermRecord,
+)
 from vecveil.auditing.records.verdict import (
     ABOVE_CHANCE,
     GRADES,
@@ -42,8 +49,6 @@ Source = AuditRecord | Mapping[str, Any] | str | os.PathLike[str]
 
 WORDS = words("audit")
 FAMILY_WORDS = WORDS["families"]
-COUNTS_WORDS = ("token-inference", "averaging", "held-out-terms")
-"""Families whose ``n`` counts word occurrences; the ``n`` of other families counts texts."""
 SEARCH_KEPT = 0.9  # below this share a report advises sealed search
 KNOWN_TEXT_FAMILIES = ("candidates", "alignment", "membership")
 EXPECTED = "above chance; below clean"

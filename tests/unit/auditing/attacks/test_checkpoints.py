@@ -13,6 +13,7 @@ from unit.auditing.attacks.planted import planted
 from unit.auditing.attacks.planted_maps import evidence, rotation
 from vecveil.auditing.attacks import (
     AccessPatternAttack,
+    AnchorLinkingAttack,
     Attack,
     AveragingAttack,
     BayesPosteriorAttack,
@@ -38,7 +39,9 @@ from vecveil.auditing.attacks import (
     ProcrustesAlignment,
     RepeatedVectors,
     RidgeAlignment,
+    TextVectors,
     UnpairedAlignment,
+    WholeVocabularyAttack,
 )
 
 Evidence = tuple[Any, Any, dict[str, Any]]
@@ -75,6 +78,12 @@ def pairs() -> Evidence:
     return *evidence(rotation(12), noise=0.1), {}
 
 
+def texts() -> Evidence:
+    parts = [planted(rows, 12, seed=seed) for rows, seed in ((120, 0), (80, 1))]
+    names = [[f"w{np.argmax(row)} a" for row in part.L] for part in parts]
+    return *[TextVectors(part.X, some) for part, some in zip(parts, names, strict=True)], {}
+
+
 def accesses() -> Evidence:
     parts = [planted(rows, seed=seed) for rows, seed in ((120, 0), (80, 1))]
     return *[LabelledVectors((part.X > 0).astype(np.float32), part.L) for part in parts], {}
@@ -88,6 +97,8 @@ CASES: list[tuple[Attack[Any, Any], Callable[[], Evidence]]] = [
     (MultilaterationAttack(3), repeated),
     *((attack, candidates) for attack in (CosineMatching(), LikelihoodMatching(), FixedNormMatching())),
     (LinkingAttack(), candidates),
+    (AnchorLinkingAttack(8), pairs),
+    (WholeVocabularyAttack(4), texts),
     *((kind(pairs=(5, 60)), pairs) for kind in (PermutationAlignment, ProcrustesAlignment, RidgeAlignment)),
     (UnpairedAlignment(runs=1, clusters=4, rounds=4), pairs),
     (AccessPatternAttack(KernelAttack(rows=100), dimensions=6), accesses),

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from harness.errors import raises
-from vecveil.auditing.attacks import CandidateVectors, LinkingAttack, PairedVectors
+from vecveil.auditing.attacks import AnchorLinkingAttack, CandidateVectors, LinkingAttack, PairedVectors
 from vecveil.auditing.attacks.candidates import group_means
 
 N, TEXTS = 24, 300
@@ -61,6 +61,32 @@ def test_known_pairs_link_stores_of_different_maps_and_a_store_with_a_clean_list
         train = PairedVectors(store(known, maps[0]), store(known, other))
         test = CandidateVectors(store(clean, maps[0]), store(clean, other), np.arange(TEXTS))
         assert LinkingAttack().run(train, test).value > 0.95
+
+
+def test_few_pairs_grow_to_links_of_stores_behind_secret_maps():
+    """Null: the second store holds other texts, so that a link is right with 1/300.
+
+    False failure: at most 1e-6 over two worlds, by the binomial law of the hits of independent rows. Power and control:
+    where the texts are the same, ten pairs link most rows, and far more than the same pairs without growing.
+    """
+    rng, known, clean = np.random.default_rng(0), vectors(10, 1), vectors(TEXTS, 2)
+    maps = [np.linalg.qr(rng.standard_normal((N, N)))[0] for _ in range(2)]
+
+    def store(X, turn):
+        return (X + 0.15 * rng.standard_normal(X.shape)) @ turn
+
+    train = PairedVectors(store(known, maps[0]), store(known, maps[1]))
+    first, second = store(clean, maps[0]), store(clean, maps[1])
+    test = CandidateVectors(first, second, np.arange(TEXTS))
+    grown = AnchorLinkingAttack(10).run(train, test)
+    assert grown.details["pairs"] == 10
+    assert grown.value > 0.9
+    assert grown.value > 2 * LinkingAttack().run(train, test).value
+    limit = binom.isf(FALSE_FAILURE, TEXTS, 1 / TEXTS) / TEXTS
+    for pool in (store(vectors(TEXTS, 3), maps[1]), rng.standard_normal((TEXTS, N))):
+        assert AnchorLinkingAttack(10).run(train, CandidateVectors(first, pool, np.arange(TEXTS))).value <= limit
+    with raises("E-INPUT-SHAPE", "test"):
+        AnchorLinkingAttack().run(train, CandidateVectors(first, second[:, 1:], np.arange(TEXTS)))
 
 
 def test_a_person_is_linked_by_the_mean_of_other_texts():

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from harness.errors import raises
-from vecveil.auditing.attacks import EnsembleAttack, KernelAttack, LinearAttack, MLPAttack, MultilaterationAttack
+from vecveil.auditing.attacks import (
+    AnchorLinkingAttack,
+    EnsembleAttack,
+    KernelAttack,
+    LinearAttack,
+    MLPAttack,
+    MultilaterationAttack,
+    WholeVocabularyAttack,
+)
 from vecveil.auditing.attacks.alignment import RidgeAlignment, UnpairedAlignment
 from vecveil.auditing.attacks.probes import LinearProbe
 from vecveil.auditing.attacks.reconstruction.decoder import ALGENAttack, GEIAAttack
@@ -36,6 +44,8 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (MultilaterationAttack, {"k": 0}, "E-INPUT-RANGE"),
     (MultilaterationAttack, {"inner": LinearProbe()}, "E-INPUT"),
     (Denoised, {"draws": 0}, "E-INPUT-RANGE"),
+    (AnchorLinkingAttack, {"pairs": 3}, "E-INPUT-RANGE"),
+    *((WholeVocabularyAttack, {name: 0}, "E-INPUT-RANGE") for name in ("rank", "learning_rate")),
     (EnsembleAttack, {"rows": 1}, "E-INPUT-RANGE"),
     (KernelAttack, {"rows": 1}, "E-INPUT-RANGE"),
     (NearestNeighboursAttack, {"draws": 0}, "E-INPUT-RANGE"),
