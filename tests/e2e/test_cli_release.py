@@ -60,7 +60,8 @@ def released(source: Path, protector: Path, out: str, *options: object) -> np.nd
 def secrets_of(keys: Path) -> list[str]:
     """Return the secrets as they may be printed: base64, hexadecimal, and as bytes."""
     found = []
-    for text in json.loads(keys.read_text())["keys"].values():
+    content = json.loads(keys.read_text())
+    for text in [*content["keys"].values(), content["identity"]]:
         raw = base64.b64decode(text)
         found += [text, text.rstrip("="), raw.hex(), str(raw)[2:20]]
     return found
@@ -70,7 +71,9 @@ def test_keys_are_made_for_their_owner_alone_and_listed_by_id(tmp_path: Path) ->
     path = tmp_path / "noise.key"
     done = run("key", "new", path, "--id", "2026-11", "--json")
     assert done.code == 0
-    assert done.json == {"key_file": str(path), "current": "2026-11", "ids": ["2026-11"]}
+    public = done.json["public"]
+    assert public.startswith("veil1")
+    assert done.json == {"key_file": str(path), "current": "2026-11", "ids": ["2026-11"], "public": public}
     assert path.stat().st_mode & 0o777 == 0o600
     assert run("key", "new", path).code == 0  # named by the time
     named = json.loads(path.read_text())["current"]
@@ -78,9 +81,10 @@ def test_keys_are_made_for_their_owner_alone_and_listed_by_id(tmp_path: Path) ->
         "current": named,
         "ids": sorted(["2026-11", named]),
         "collections": {},
+        "public": public,
     }
     lines = run("key", "list", path).out.splitlines()
-    assert sorted(lines) == sorted(["2026-11", f"{named}  (current)"])
+    assert sorted(lines) == sorted(["2026-11", f"{named}  (current)", f"public string: {public}"])
     before = path.read_bytes()
     again = run("key", "new", path, "--id", "2026-11")
     assert again.code == 1

@@ -35,7 +35,7 @@ Examples:
 """
 SECTIONS = {
     "Protection": "--protector --config --query-noise --key-file --ledger",
-    "Search": "--index --seal-key --audit-log",
+    "Search": "--index --seal-key",
     "Upstream": "--upstream --upstream-key",
     "Server": "--host --port --api-keys --page",
 }

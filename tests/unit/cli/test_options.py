@@ -111,6 +111,7 @@ def test_errors_name_options_that_the_command_has() -> None:
         "connections",
         "dimensions",
         "encoding_format",
+        "grants",
         "max_response_bytes",
     )
     assert set(unnamed) <= {("protect", name) for name in ("ledger", "part", "part_bytes", "path", "rows", "key")} | {
