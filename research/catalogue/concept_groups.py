@@ -493,6 +493,13 @@ def _findings(
         rows += [{"group": group, "words": kind, "mask_overlap": Measured(by)} for (kind, group), by in shares.items()]
     masked = f" Masks: {'in closed form, |mean of D⁺ − D⁻|' if recipes[:1] == (CLOSED,) else 'trained'}."
     found = draw.findings_of("concept-groups", rows, ("group", "tokens", "words"), difference=DIFFERENCE + masked)
+    judged = overlaps.get(recipes[0]) if recipes else None
+    if judged is not None:
+        pooled = f"; all groups: {judged.within:.1%} against {judged.across:.1%}, p = {judged.p_value:.1e}"
+        found = [
+            structs.replace(one, ours=one.ours + pooled) if one.id == "masks-of-related-words-overlap" else one
+            for one in found
+        ]
     for name, one in overlaps.items():
         few = sum(len(own.words) for own in masks if own.recipe == name) < ENOUGH_WORDS
         found.append(
