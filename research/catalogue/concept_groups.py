@@ -490,9 +490,28 @@ def _findings(
                 for kind, share in zip(("same-group", "other-group"), both, strict=True):
                     if not math.isnan(sum(both)):
                         shares.setdefault((kind, group), {})[seed] = share
-        rows += [{"group": group, "words": kind, "mask_overlap": Measured(by)} for (kind, group), by in shares.items()]
+        rows += [
+            {"group": group, "words": kind, "mask_overlap": Measured(by)}
+            for (kind, group), by in shares.items()
+            if len(by) > 1  # one seed has no error
+        ]
     masked = f" Masks: {'in closed form, |mean of D⁺ − D⁻|' if recipes[:1] == (CLOSED,) else 'trained'}."
     found = draw.findings_of("concept-groups", rows, ("group", "tokens", "words"), difference=DIFFERENCE + masked)
+    judged = overlaps.get(recipes[0]) if recipes else None
+    if judged is not None:
+        # A group has few pairs of words, so all groups together decide; each group's comparison stands beside.
+        few = sum(len(own.words) for own in masks if own.recipe == recipes[0]) < ENOUGH_WORDS
+        pooled = f"{judged.within:.1%} in a group, {judged.across:.1%} across, p = {judged.p_value:.1e}"
+        found = [
+            structs.replace(
+                one,
+                verdict=_verdict_on(judged, few=few),
+                ours=pooled if one.verdict == "not measured" else f"{pooled}; by group it {one.ours}",
+            )
+            if one.id == "masks-of-related-words-overlap"
+            else one
+            for one in found
+        ]
     for name, one in overlaps.items():
         few = sum(len(own.words) for own in masks if own.recipe == name) < ENOUGH_WORDS
         found.append(
