@@ -29,6 +29,7 @@ from vecveil.gateway.server.upstreams import LocalUpstream
 from vecveil.gateway.server.vector_stores import open_index
 from vecveil.index import SealedIndex, Sealer
 from vecveil.index.audit_log import AuditLog, verify
+from vecveil.index.members import Identity
 from vecveil.keys import KeyFile
 from vecveil.texts.encoders.text_encoder import as_text_encoder
 
@@ -363,3 +364,21 @@ def test_a_log_that_cannot_be_written_stops_the_start(
 
 def _no_syslog(address: str) -> Any:
     raise FileNotFoundError(2, "absent")
+
+
+def test_a_server_searches_with_the_key_file_of_a_reader(tmp_path: Path) -> None:
+    owner, reader = (KeyFile.create(tmp_path / f"{name}.key", "1") for name in ("owner", "reader"))
+    assert reader.identity is not None
+    assert owner.identity != reader.identity
+    encoder = as_text_encoder(FakeEncoder(), cache=None)
+    with SealedIndex(tmp_path / "notes", tmp_path / "owner.key", encoder=FakeEncoder()) as index:
+        index.add(["nausea"], ids=["a"])
+        index.share(Identity(reader.identity).public, "reader")
+        sealer = Sealer(tmp_path / "reader.key")
+        opened = open_index("notes", str(tmp_path / "notes"), sealer, LocalUpstream(encoder), encoder)
+        with served(Service([], sealer=sealer, indexes=[opened])) as url, httpx.Client(base_url=url) as client:
+            found = client.post("/v1/vector_stores/notes/search", json={"query": "nausea"})
+            assert [row["file_id"] for row in found.json()["data"]] == ["a"]
+            index.remove(Identity(reader.identity).public)
+            time.sleep(2.5)  # longer than an index may be out of date
+            assert client.post("/v1/vector_stores/notes/search", json={"query": "nausea"}).status_code == 503
