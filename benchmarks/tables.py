@@ -140,16 +140,6 @@ def each(
     return render
 
 
-def facts(source: str, *lines: tuple[str, str, str]) -> Render:
-    """Return the function that draws figures of one record: what, its template, and the target."""
-
-    def render(folder: Path = RESULTS) -> str:
-        record = load(source, folder)
-        return table(["what", "measured", "target"], [[a, figure(record, b), figure(record, c)] for a, b, c in lines])
-
-    return render
-
-
 def named(key: str, names: Mapping[str, str]) -> Cell:
     """Return the cell that shows a name for a value."""
     return lambda row: names.get(str(row.get(key, MISSING)), str(row.get(key, MISSING)))
@@ -193,12 +183,10 @@ def leakage(folder: Path = RESULTS) -> str:
         setting = {"concept": concept, "method": method, "split": split}
         if not (cell := [row for row in rows if setting.items() <= row.items()]):
             continue
-        kept = [
-            "100%" if method == "none" else percent(mean(row.get(key) for row in cell)) for key in ("sts12", "sts13_16")
-        ]
+        kept = "100%" if method == "none" else percent(mean(row.get("sts13_16") for row in cell))
         names = [CONCEPTS[concept], SPLITS[split], METHODS[method]]
-        lines.append([*names, *kept, share(cell), percent(mean(row.get("chance") for row in cell))])
-    head = ["concept", "attacker's texts", "method", "STS12 kept", "STS13–16 kept", "recovered", "chance"]
+        lines.append([*names, kept, share(cell), percent(mean(row.get("chance") for row in cell))])
+    head = ["concept", "attacker's texts", "method", "STS13–16 kept", "recovered", "chance"]
     return table(head, lines, words=3)
 
 
@@ -270,21 +258,20 @@ def modes(folder: Path = RESULTS, *, words: bool = False) -> str:
 
 
 def sealed_cold(folder: Path = RESULTS) -> str:
-    """Return what a sealed index takes after a restart, for each number of rows and place of the vectors."""
+    """Return what a sealed index takes after a restart, for the two largest sizes and each place of the vectors."""
     columns = {
         "opened": "{open_s:.2f} s",
         "first search": "{first_search_s:.2f} s",
         "first filter": "{first_where_s:.2f} s",
         "first hybrid": "{first_hybrid_s:.2f} s",
         "search": "{search_ms:.1f} ms",
-        "of it ranking": "{find_ms:.1f} ms",
         "memory a row": "{bytes_a_row:,.0f} bytes",
         "with fields and words": "{bytes_a_row_with_fields_and_words:,.0f}",
     }
     record = load("cold_index", folder)
     lines = [
         [f"{int(rows):,}", where, *lines_of([cases[where]], columns)[0]]
-        for rows, cases in sorted(record.items(), key=lambda item: int(item[0]))
+        for rows, cases in sorted(record.items(), key=lambda item: int(item[0]))[-2:]
         for where in ("memory", "disk")
     ]
     return table(["rows", "vectors", *columns], lines, words=1)
@@ -306,6 +293,8 @@ def sealed_beside(folder: Path = RESULTS) -> str:
         case: dict[str, Any] | None = {"rows": record["rows"], **record["cases"][name]}
         while case is not None:
             speeds = lines_of([case], columns)[0]
+            if "unfinished" in case and "unfinished" in case.get("fewer", {}):
+                case["fewer"] = case["fewer"]["fewer"]  # of the sizes that did not end, the largest
             if "unfinished" in case:
                 doing = {"write": "written", "search": "searched"}[case["unfinished"]]
                 speeds = [f"not {doing} in {case['unfinished_s'] / 60:.0f} min", *[""] * 5]
@@ -321,7 +310,10 @@ def membership(folder: Path = RESULTS) -> str:
         "AUC": "{auc:interval}",
         "members found at 1% false positives": lambda row: figure(row, "{tpr:interval}", missing=""),
     }
-    lines = lines_of(load("membership", folder).get("membership", []), columns)
+    releases: dict[tuple[str, ...], list[str]] = {}
+    for release, *figures in lines_of(load("membership", folder).get("membership", []), columns):
+        releases.setdefault(tuple(figures), []).append(release)
+    lines = [[", ".join(names), *figures] for figures, names in releases.items()]
     return table(list(columns), lines and [*lines, ["guessing", "50.0%", "1.0%"]])
 
 
@@ -349,22 +341,8 @@ def _recipe(name: str) -> Render:
     return render
 
 
-def concepts(folder: Path = RESULTS) -> str:
-    """Return how long finding terms takes."""
-    record = load("concepts", folder)
-    counts = " and ".join(figure(record, f"{{{key}:,}} {key}") for key in ("terms", "sentences"))
-    steps = {
-        "build": "building the matcher",
-        "detect": "finding the spans",
-        "find_with_pairs": "finding spans and making the pairs",
-    }
-    clocks = ("wall", "processor")
-    lines = [[what, *(figure(record, f"{{{key}.{clock}:.1f}} s") for clock in clocks)] for key, what in steps.items()]
-    return table([counts, "wall clock", "processor"], lines)
-
-
 def mechanisms(folder: Path = RESULTS) -> str:
-    """Return the speed of each mechanism in both precisions, over that of the yardstick."""
+    """Return the time that each mechanism takes for a vector, in both precisions."""
     cells: dict[str, dict[str, Record]] = {}
     for case in load("mechanisms", folder).get("cases", []):
         name, _, precision = case["name"].rpartition(" ")
@@ -375,47 +353,28 @@ def mechanisms(folder: Path = RESULTS) -> str:
         [
             name,
             *(
-                figure(case.get(precision, {}), cell, missing="")
+                figure(case.get(precision, {}), "{microseconds_per_vector:.1f}", missing="")
                 for precision in ("float64", "float32")
-                for cell in ("{microseconds_per_vector:.1f}", "{ratio:.2f}")
             ),
         ]
         for name, case in cells.items()
     ]
-    head = [f"{precision}{what}" for precision in ("float64", "float32") for what in (", µs", " speed")]
-    return table(["a vector", *head], lines)
+    return table(["µs a vector", "float64", "float32"], lines)
 
 
-def mechanisms_others(folder: Path = RESULTS) -> str:
-    """Return how much faster Laplace noise in float32 is than other packages and published figures."""
-    record = load("mechanisms", folder)
-    columns = {
-        "package": lambda one: f"{one['name']} {one.get('version', '')}".strip(),
-        "vectors a second": "{vectors_per_second:,.0f}",
-        "`laplace` in float32 is faster by": lambda one: (
-            one.get("skipped") or figure(one, "{laplace_float32_over_it:,.0f} ×")
-        ),
-        "target": "at least {target:g} ×",
-    }
-    lines = lines_of(record.get("external", []), columns)
-    for name, microseconds in record.get("published_microseconds", {}).items():
-        lines.append([f"{name}, as published", f"{1e6 / microseconds:,.0f}", "another machine", ""])
-    return table(list(columns), lines)
-
-
-def mechanisms_one(folder: Path = RESULTS) -> str:
-    """Return the cost of one vector, the memory and the growth with the number of rows."""
-    memory = load("mechanisms", folder).get("memory_over_batch", {})
-    worst = max(memory, key=lambda key: memory[key], default="")
-    micro, most = "at most {single_vector_target} µs", "at most {memory_target}"
-    lines = (
-        ("one vector, `laplace`", "{single_vector_microseconds.laplace:.0f} µs", micro),
-        ("one vector, `purkayastha`", "{single_vector_microseconds.purkayastha:.0f} µs", micro),
-        ("peak memory without input and output, over one batch: `laplace`", "{memory_over_batch.laplace:.2f}", most),
-        ("the same, of five methods the one that takes most", f"{{memory_over_batch.{worst}:.2f}} ({worst})", most),
-        ("exponent of the time in the number of rows", "{linearity.exponent:.2f}", "1 is linear"),
-    )
-    return facts("mechanisms", *lines)(folder)
+def audit(folder: Path = RESULTS) -> str:
+    """Return what the strongest attack of each family finds, on both concepts."""
+    rows = load("audit", folder).get("rows", [])
+    lines: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for family in dict.fromkeys(one["family"] for one in row["attacks"]):
+            best = max((one for one in row["attacks"] if one["family"] == family), key=_over_chance)
+            name = FAMILIES.get(family, family.replace("token-", "token "))
+            figures = [figure(best, "{clean:%}"), interval(best), figure(best, "{chance:%}")]
+            lines.setdefault((name, best["metric"]), []).extend(figures)
+    concepts = [CONCEPTS[row["concept"]] for row in rows] or list(CONCEPTS.values())
+    head = [what for concept in concepts for what in (f"{concept}, clean", "protected", "chance")]
+    return table(["family", "metric", *head], [[*names, *figures] for names, figures in lines.items()], words=2)
 
 
 def alignment(folder: Path = RESULTS) -> str:
@@ -525,7 +484,7 @@ def textcrafter_cost(folder: Path = RESULTS) -> str:
     return table([f"{label}; {record['threads']} threads", "figure"], lines)
 
 
-SCALE_CASES = {"copy without dictionaries": "copy", "laplace": "`laplace`", "subspace": "`subspace`"}
+SCALE_CASES = {"laplace": "`laplace`", "subspace": "`subspace`"}
 SEALED_CASES = {
     "clean": "clean vectors, readable texts",
     "protected": "protected vectors, no texts",
@@ -536,7 +495,7 @@ SEALED_CASES = {
 def scale_cost(folder: Path = RESULTS) -> str:
     """Return what a thousand million vectors would cost, by the slope between the two largest sizes measured."""
     local = [one for one in load("scale", folder).get("sizes", []) if one["engine"] == "local"]
-    cores = (2, 64, 1024)
+    cores = (2, 64)
     head = ["method", "core hours", "read and written", *(f"on {count:,} cores" for count in cores)]
     if len(local) < 2:
         return table(head)
@@ -558,20 +517,13 @@ def integrations(folder: Path = RESULTS) -> str:
     if not (record := load("integrations", folder)):
         return MISSING
     rows = {row["module"]: row for row in record["integrations"]}
-    lines = []
-    for one in yaml.safe_load((HERE / "integrations.yaml").read_text(encoding="utf-8")):
-        row = rows.get(one["module"], {})
-        more = "".join(f", {row[key]} {key}" for key in ("failed", "skipped") if row.get(key))
-        lines.append(
-            [
-                figure(one, "[{name}]({page})"),
-                f"{row.get('passed') or MISSING}{more}",
-                f"{one['component']} {row.get('version', '')}",
-                figure(row, "{ndcg.clean:.3f} → {ndcg.protected:.3f}", missing="–"),
-            ]
-        )
-    searching = f"nDCG@10 on {(record['collection'] or '…').capitalize()}, clean → protected"
-    return table(["with", "tests passed", "tested with", searching], lines)
+    columns: dict[str, Cell] = {
+        "with": "[{name}]({page})",
+        "tested with": lambda one: f"{one['component']} {rows.get(one['module'], {}).get('version', '')}",
+        "nDCG@10": lambda one: figure(rows.get(one["module"], {}), "{ndcg.protected:.3f}", missing="–"),
+    }
+    integrated = yaml.safe_load((HERE / "integrations.yaml").read_text(encoding="utf-8"))
+    return table(list(columns), lines_of(integrated, columns), words=2)
 
 
 TABLES: dict[str, Render] = {
@@ -626,67 +578,16 @@ TABLES: dict[str, Render] = {
     "sealed-beside": sealed_beside,
     "sealed-cold": sealed_cold,
     "mechanisms": mechanisms,
-    "mechanisms-others": mechanisms_others,
-    "mechanisms-one": mechanisms_one,
-    "protect": facts(
-        "protect",
-        ("encoding the texts", "{encode_seconds:.2f} s", ""),
-        ("protecting their vectors", "{protect_seconds:.4f} s", ""),
-        ("protecting, share of encoding", "{overhead:100*.2f} %", "at most 1 %"),
-        ("one vector at a time", "{single_vector_microseconds:.0f} µs", ""),
-        ("subspace fit, parameters given", "{subspace_fit_seconds:.2f} s", "at most 3 s"),
-        ("the same with the search for them", "{subspace_search_seconds:.1f} s", ""),
-    ),
-    "encode": each(
-        "encode",
-        lambda record: [{"name": name, **row} for name, row in record.get("rows", {}).items()],
+    "mechanisms-others": each(
+        "mechanisms",
+        "external",
         {
-            "encoder": "{name}",
-            "texts a second": "{texts_per_second:.0f}",
-            "speed, by processor time": "{processor_ratio:.2f} ×",
-            "from a new process to the first vector": lambda row: figure(row, "{cold_seconds:.1f} s", missing=""),
-            "lowest cosine to the first row": "{lowest_cosine:.5f}",
+            "package": "{name} {version}",
+            "vectors a second": "{vectors_per_second:,.0f}",
+            "`laplace` in float32 is faster by": "{laplace_float32_over_it:,.0f} ×",
         },
     ),
-    "mask": facts(
-        "mask",
-        ("pairs", "{pairs:,}", "10,000"),
-        ("wall clock", "{seconds:.1f} s", "at most 30 s"),
-        ("processor time, one thread", "{processor_seconds:.1f} s", ""),
-        ("mask: mean", "{mean:.3f}", ""),
-        ("mask: standard deviation", "{sd:.3f}", ""),
-        ("mask: effective dimensions", "{effective_dimensions:.0f}", ""),
-    ),
-    "memory": each(
-        "memory",
-        "memory",
-        {
-            "case": "{case}",
-            "rows": "{rows:,}",
-            "peak, MiB": "{peak_mib:.0f}",
-            "limit": "{limit_mib:.0f}",
-            "seconds": "{seconds:.0f}",
-        },
-    ),
-    "concepts": concepts,
-    "audit": each(
-        "audit",
-        lambda record: (
-            {**row, **max((one for one in row["attacks"] if one["family"] == family), key=_over_chance)}
-            for row in record.get("rows", [])
-            for family in dict.fromkeys(one["family"] for one in row["attacks"])
-        ),
-        {
-            "concept": named("concept", CONCEPTS),
-            "family": lambda row: FAMILIES.get(row["family"], row["family"].replace("token-", "token ")),
-            "strongest attack": "`{name}`",
-            "metric": "{metric}",
-            "clean": "{clean:%}",
-            "protected": interval,
-            "chance": "{chance:%}",
-        },
-        words=4,
-    ),
+    "audit": audit,
     "alignment": alignment,
     "alignment-unpaired": each(
         "alignment",
@@ -718,7 +619,7 @@ TABLES: dict[str, Render] = {
             {"size": one["rows"], "engine": one["engine"], "case": SCALE_CASES[name], **found}
             for one in record.get("sizes", [])
             for name, found in one["cases"].items()
-            if name in SCALE_CASES
+            if name in SCALE_CASES and one["rows"] >= 1_000_000
         ),
         {
             "rows": "{size:,}",
@@ -740,7 +641,6 @@ TABLES: dict[str, Render] = {
             "rows written a second": "{rows_per_second:,.0f}",
             "ms a search": "{milliseconds_a_search:.0f}",
             "bytes a row": "{bytes_a_row:,.0f}",
-            "peak, MiB": "{peak_mib:,.0f}",
         },
         words=2,
     ),
