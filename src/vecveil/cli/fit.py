@@ -127,7 +127,7 @@ SECTIONS = {
     show_default=True,
     help="reduced: release only the kept coordinates.",
 )
-@shared.query_noise_option("0 calibrates for queries without noise, as `vecveil search --query-noise 0`.")
+@shared.query_noise_option("0: queries without noise, as `vecveil search --query-noise 0`.")
 @click.option(
     "--preserve",
     metavar="COLUMN",
