@@ -80,7 +80,7 @@ SECTIONS = {
     help="Recommend a point only if the attackers of an audit recover at most this share of the clean leak, over "
     "chance.",
 )
-@shared.query_noise_option("0: queries without noise, as `vecveil search --query-noise 0`.")
+@shared.query_noise_option("Noise of queries in units of a row's; 0 for none.")
 @click.option(
     "--store-alone/--sealed",
     default=None,
