@@ -84,8 +84,8 @@ SECTIONS = {
 @click.option(
     "--store-alone/--sealed",
     default=None,
-    help="Whoever searches holds no key, so that the protected vectors alone answer; or holds one, so that sealed rows "
-    "are ranked exactly [default: asked in a terminal, else --sealed].",
+    help="Search without a key, in the protected vectors alone; or with one, which ranks sealed rows exactly "
+    "[default: asked in a terminal, else --sealed].",
 )
 @shared.encoder_options
 @shared.seed_option
