@@ -322,10 +322,7 @@ def membership(folder: Path = RESULTS) -> str:
         "AUC": "{auc:interval}",
         "members found at 1% false positives": lambda row: figure(row, "{tpr:interval}", missing=""),
     }
-    releases: dict[tuple[str, ...], list[str]] = {}
-    for release, *figures in lines_of(load("membership", folder).get("membership", []), columns):
-        releases.setdefault(tuple(figures), []).append(release)
-    lines = [[", ".join(names), *figures] for figures, names in releases.items()]
+    lines = lines_of(load("membership", folder).get("membership", []), columns)
     return table(list(columns), lines and [*lines, ["guessing", "50.0%", "1.0%"]])
 
 
