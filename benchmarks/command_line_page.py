@@ -72,11 +72,11 @@ def _section(context: click.Context, shared: set[_Record]) -> list[str]:
     """Return the section of one command."""
     command, records = context.command, _records(context)
     heading = "#" * len(context.command_path.split())
-    pieces = [each for each in command.collect_usage_pieces(context) if each != "[OPTIONS]"]
+    group = isinstance(command, click.Group)
+    pieces = [] if group else [each for each in command.collect_usage_pieces(context) if each != "[OPTIONS]"]
     usage = " ".join([context.command_path, *pieces])
     summary = _text((command.help or "").strip().split("\n\n")[0])
-    lines = [f"{heading} {context.command_path}", ""]
-    lines += [*([f"`{usage}`", ""] if pieces else []), summary, ""]
+    lines = [f"{heading} `{usage}`", "", summary, ""]
     own = [_line(record) for record in records if record not in shared]
     lines += [*own, ""] if own else []
     lines += _shared([_name(record[0]) for record in records if record in shared])

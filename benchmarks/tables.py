@@ -159,14 +159,20 @@ def each(
     return render
 
 
-def facts(source: str, *lines: tuple[str, str, str]) -> Render:
-    """Return the function that draws figures of one record: what, its template, and the target."""
-
-    def render(folder: Path = RESULTS) -> str:
-        record = load(source, folder)
-        return table(["what", "measured", "target"], [[a, figure(record, b), figure(record, c)] for a, b, c in lines])
-
-    return render
+def costs(folder: Path = RESULTS) -> str:
+    """Return in a few sentences what protecting costs."""
+    sentences = {
+        "mechanisms": "A single vector takes {single_vector_microseconds.laplace:.0f} µs with `laplace` and "
+        "{single_vector_microseconds.purkayastha:.0f} µs with `purkayastha`.",
+        "protect": "Protecting {texts:,} texts takes {overhead:100*.1f} % of the time that encoding them takes; a fit "
+        "of `subspace` on {pairs:,} pairs takes {subspace_fit_seconds:.1f} s, with the search for its parameters "
+        "{subspace_search_seconds:.1f} s (`python benchmarks/protect.py`).",
+        "encode": "On one thread vecveil encodes {rows.vecveil fp32, NumPy.processor_ratio:.1f} times as fast as "
+        "sentence-transformers (`python benchmarks/encode.py`).",
+        "memory": "From Parquet to Parquet, {memory.1.rows:,} vectors of {memory.1.dimension} dimensions take "
+        "{memory.1.peak_mib:.0f} MiB of memory (`python benchmarks/memory.py`).",
+    }
+    return " ".join(figure(load(name, folder), sentence) for name, sentence in sentences.items())
 
 
 def named(key: str, names: Mapping[str, str]) -> Cell:
@@ -212,12 +218,10 @@ def leakage(folder: Path = RESULTS) -> str:
         setting = {"concept": concept, "method": method, "split": split}
         if not (cell := [row for row in rows if setting.items() <= row.items()]):
             continue
-        kept = [
-            "100%" if method == "none" else percent(mean(row.get(key) for row in cell)) for key in ("sts12", "sts13_16")
-        ]
+        kept = "100%" if method == "none" else percent(mean(row.get("sts13_16") for row in cell))
         names = [CONCEPTS[concept], SPLITS[split], METHODS[method]]
-        lines.append([*names, *kept, share(cell), percent(mean(row.get("chance") for row in cell))])
-    head = ["concept", "attacker's texts", "method", "STS12 kept", "STS13–16 kept", "recovered", "chance"]
+        lines.append([*names, kept, share(cell), percent(mean(row.get("chance") for row in cell))])
+    head = ["concept", "attacker's texts", "method", "STS13–16 kept", "recovered", "chance"]
     return table(head, lines, words=3)
 
 
@@ -296,7 +300,6 @@ def sealed_cold(folder: Path = RESULTS) -> str:
         "first filter": "{first_where_s:.2f} s",
         "first hybrid": "{first_hybrid_s:.2f} s",
         "search": "{search_ms:.1f} ms",
-        "of it ranking": "{find_ms:.1f} ms",
         "memory a row": "{bytes_a_row:,.0f} bytes",
         "with fields and words": "{bytes_a_row_with_fields_and_words:,.0f}",
     }
@@ -316,18 +319,18 @@ def sealed_beside(folder: Path = RESULTS) -> str:
         "rows/s written": "{rows_per_second:,.0f}",
         "opened, s": "{open_s:.1f}",
         "query, ms": "{p50_ms:.0f}",
-        "slowest hundredth": "{p99_ms:.0f}",
         "recall@10": "{recall:.3f}",
-        "GB": lambda case: figure(case, "{peak_gb:.1f}", missing=""),
     }
     lines = []
     for name, label in INDEXES.items() if record else ():
         case: dict[str, Any] | None = {"rows": record["rows"], **record["cases"][name]}
         while case is not None:
             speeds = lines_of([case], columns)[0]
+            if "unfinished" in case and "unfinished" in case.get("fewer", {}):
+                case["fewer"] = case["fewer"]["fewer"]  # of the sizes that did not end, the largest
             if "unfinished" in case:
                 doing = {"write": "written", "search": "searched"}[case["unfinished"]]
-                speeds = [f"not {doing} in {case['unfinished_s'] / 60:.0f} min", *[""] * 5]
+                speeds = [f"not {doing} in {case['unfinished_s'] / 60:.0f} min", *[""] * 3]
             lines.append([label, f"{case['rows']:,}", *speeds])
             case = case.get("fewer")
     return table(["store", "rows", *columns], lines)
@@ -369,22 +372,8 @@ def _recipe(name: str) -> Render:
     return render
 
 
-def concepts(folder: Path = RESULTS) -> str:
-    """Return how long finding terms takes."""
-    record = load("concepts", folder)
-    counts = " and ".join(figure(record, f"{{{key}:,}} {key}") for key in ("terms", "sentences"))
-    steps = {
-        "build": "building the matcher",
-        "detect": "finding the spans",
-        "find_with_pairs": "finding spans and making the pairs",
-    }
-    clocks = ("wall", "processor")
-    lines = [[what, *(figure(record, f"{{{key}.{clock}:.1f}} s") for clock in clocks)] for key, what in steps.items()]
-    return table([counts, "wall clock", "processor"], lines)
-
-
 def mechanisms(folder: Path = RESULTS) -> str:
-    """Return the speed of each mechanism in both precisions, over that of the yardstick."""
+    """Return the time that each mechanism takes for a vector, in both precisions."""
     cells: dict[str, dict[str, Record]] = {}
     for case in load("mechanisms", folder).get("cases", []):
         name, _, precision = case["name"].rpartition(" ")
@@ -395,47 +384,28 @@ def mechanisms(folder: Path = RESULTS) -> str:
         [
             name,
             *(
-                figure(case.get(precision, {}), cell, missing="")
+                figure(case.get(precision, {}), "{microseconds_per_vector:.1f}", missing="")
                 for precision in ("float64", "float32")
-                for cell in ("{microseconds_per_vector:.1f}", "{ratio:.2f}")
             ),
         ]
         for name, case in cells.items()
     ]
-    head = [f"{precision}{what}" for precision in ("float64", "float32") for what in (", µs", " speed")]
-    return table(["a vector", *head], lines)
+    return table(["µs a vector", "float64", "float32"], lines)
 
 
-def mechanisms_others(folder: Path = RESULTS) -> str:
-    """Return how much faster Laplace noise in float32 is than other packages and published figures."""
-    record = load("mechanisms", folder)
-    columns = {
-        "package": lambda one: f"{one['name']} {one.get('version', '')}".strip(),
-        "vectors a second": "{vectors_per_second:,.0f}",
-        "`laplace` in float32 is faster by": lambda one: (
-            one.get("skipped") or figure(one, "{laplace_float32_over_it:,.0f} ×")
-        ),
-        "target": "at least {target:g} ×",
-    }
-    lines = lines_of(record.get("external", []), columns)
-    for name, microseconds in record.get("published_microseconds", {}).items():
-        lines.append([f"{name}, as published", f"{1e6 / microseconds:,.0f}", "another machine", ""])
-    return table(list(columns), lines)
-
-
-def mechanisms_one(folder: Path = RESULTS) -> str:
-    """Return the cost of one vector, the memory and the growth with the number of rows."""
-    memory = load("mechanisms", folder).get("memory_over_batch", {})
-    worst = max(memory, key=lambda key: memory[key], default="")
-    micro, most = "at most {single_vector_target} µs", "at most {memory_target}"
-    lines = (
-        ("one vector, `laplace`", "{single_vector_microseconds.laplace:.0f} µs", micro),
-        ("one vector, `purkayastha`", "{single_vector_microseconds.purkayastha:.0f} µs", micro),
-        ("peak memory without input and output, over one batch: `laplace`", "{memory_over_batch.laplace:.2f}", most),
-        ("the same, of five methods the one that takes most", f"{{memory_over_batch.{worst}:.2f}} ({worst})", most),
-        ("exponent of the time in the number of rows", "{linearity.exponent:.2f}", "1 is linear"),
-    )
-    return facts("mechanisms", *lines)(folder)
+def audit(folder: Path = RESULTS) -> str:
+    """Return what the strongest attack of each family finds, on both concepts."""
+    rows = load("audit", folder).get("rows", [])
+    lines: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for family in dict.fromkeys(one["family"] for one in row["attacks"]):
+            best = max((one for one in row["attacks"] if one["family"] == family), key=_over_chance)
+            name = FAMILIES.get(family, family.replace("token-", "token "))
+            figures = [figure(best, "{clean:%}"), interval(best), figure(best, "{chance:%}")]
+            lines.setdefault((name, best["metric"]), []).extend(figures)
+    concepts = [CONCEPTS[row["concept"]] for row in rows] or list(CONCEPTS.values())
+    head = [what for concept in concepts for what in (f"{concept}, clean", "protected", "chance")]
+    return table(["family", "metric", *head], [[*names, *figures] for names, figures in lines.items()], words=2)
 
 
 def alignment(folder: Path = RESULTS) -> str:
@@ -585,18 +555,14 @@ def textcrafter_cost(folder: Path = RESULTS) -> str:
     return table([f"{label}; {record['threads']} threads", "figure"], lines)
 
 
-SCALE_CASES = {"copy without dictionaries": "copy", "laplace": "`laplace`", "subspace": "`subspace`"}
-SEALED_CASES = {
-    "clean": "clean vectors, readable texts",
-    "protected": "protected vectors, no texts",
-    "sealed": "`ProtectedCollection`",
-}
+SCALE_CASES = {"laplace": "`laplace`", "subspace": "`subspace`"}
+SEALED_CASES = {"clean": "clean vectors, readable texts", "sealed": "`ProtectedCollection`"}
 
 
 def scale_cost(folder: Path = RESULTS) -> str:
     """Return what a thousand million vectors would cost, by the slope between the two largest sizes measured."""
     local = [one for one in load("scale", folder).get("sizes", []) if one["engine"] == "local"]
-    cores = (2, 64, 1024)
+    cores = (2, 64)
     head = ["method", "core hours", "read and written", *(f"on {count:,} cores" for count in cores)]
     if len(local) < 2:
         return table(head)
@@ -618,20 +584,14 @@ def integrations(folder: Path = RESULTS) -> str:
     if not (record := load("integrations", folder)):
         return MISSING
     rows = {row["module"]: row for row in record["integrations"]}
-    lines = []
-    for one in yaml.safe_load((HERE / "integrations.yaml").read_text(encoding="utf-8")):
-        row = rows.get(one["module"], {})
-        more = "".join(f", {row[key]} {key}" for key in ("failed", "skipped") if row.get(key))
-        lines.append(
-            [
-                figure(one, "[{name}]({page})"),
-                f"{row.get('passed') or MISSING}{more}",
-                f"{one['component']} {row.get('version', '')}",
-                figure(row, "{ndcg.clean:.3f} → {ndcg.protected:.3f}", missing="–"),
-            ]
-        )
-    searching = f"nDCG@10 on {(record['collection'] or '…').capitalize()}, clean → protected"
-    return table(["with", "tests passed", "tested with", searching], lines)
+    clean = figure(record["integrations"], "{0.ndcg.clean:.3f}")
+    columns: dict[str, Cell] = {
+        "with": "[{name}]({page})",
+        "tested with": lambda one: f"{one['component']} {rows.get(one['module'], {}).get('version', '')}",
+        f"nDCG@10, clean {clean}": lambda one: figure(rows.get(one["module"], {}), "{ndcg.protected:.3f}", missing="–"),
+    }
+    integrated = yaml.safe_load((HERE / "integrations.yaml").read_text(encoding="utf-8"))
+    return table(list(columns), lines_of(integrated, columns), words=2)
 
 
 TABLES: dict[str, Render] = {
@@ -675,78 +635,27 @@ TABLES: dict[str, Render] = {
             "clean": "{clean:%}",
             "protected": "{leak:interval}",
             "chance": "{chance:%}",
-            "search, store alone": "{store_alone:100*.0f}%",
             "search, sealed": "{sealed:100*.0f}%",
         },
         words=0,
     ),
+    "costs": costs,
     "membership": membership,
     "modes": modes,
     "modes-words": functools.partial(modes, words=True),
     "sealed-beside": sealed_beside,
     "sealed-cold": sealed_cold,
     "mechanisms": mechanisms,
-    "mechanisms-others": mechanisms_others,
-    "mechanisms-one": mechanisms_one,
-    "protect": facts(
-        "protect",
-        ("encoding the texts", "{encode_seconds:.2f} s", ""),
-        ("protecting their vectors", "{protect_seconds:.4f} s", ""),
-        ("protecting, share of encoding", "{overhead:100*.2f} %", "at most 1 %"),
-        ("one vector at a time", "{single_vector_microseconds:.0f} µs", ""),
-        ("subspace fit, parameters given", "{subspace_fit_seconds:.2f} s", "at most 3 s"),
-        ("the same with the search for them", "{subspace_search_seconds:.1f} s", ""),
-    ),
-    "encode": each(
-        "encode",
-        lambda record: [{"name": name, **row} for name, row in record.get("rows", {}).items()],
+    "mechanisms-others": each(
+        "mechanisms",
+        "external",
         {
-            "encoder": "{name}",
-            "texts a second": "{texts_per_second:.0f}",
-            "speed, by processor time": "{processor_ratio:.2f} ×",
-            "from a new process to the first vector": lambda row: figure(row, "{cold_seconds:.1f} s", missing=""),
-            "lowest cosine to the first row": "{lowest_cosine:.5f}",
+            "package": "{name} {version}",
+            "vectors a second": "{vectors_per_second:,.0f}",
+            "`laplace` in float32 is faster by": "{laplace_float32_over_it:,.0f} ×",
         },
     ),
-    "mask": facts(
-        "mask",
-        ("pairs", "{pairs:,}", "10,000"),
-        ("wall clock", "{seconds:.1f} s", "at most 30 s"),
-        ("processor time, one thread", "{processor_seconds:.1f} s", ""),
-        ("mask: mean", "{mean:.3f}", ""),
-        ("mask: standard deviation", "{sd:.3f}", ""),
-        ("mask: effective dimensions", "{effective_dimensions:.0f}", ""),
-    ),
-    "memory": each(
-        "memory",
-        "memory",
-        {
-            "case": "{case}",
-            "rows": "{rows:,}",
-            "peak, MiB": "{peak_mib:.0f}",
-            "limit": "{limit_mib:.0f}",
-            "seconds": "{seconds:.0f}",
-        },
-    ),
-    "concepts": concepts,
-    "audit": each(
-        "audit",
-        lambda record: (
-            {**row, **max((one for one in row["attacks"] if one["family"] == family), key=_over_chance)}
-            for row in record.get("rows", [])
-            for family in dict.fromkeys(one["family"] for one in row["attacks"])
-        ),
-        {
-            "concept": named("concept", CONCEPTS),
-            "family": lambda row: FAMILIES.get(row["family"], row["family"].replace("token-", "token ")),
-            "strongest attack": "`{name}`",
-            "metric": "{metric}",
-            "clean": "{clean:%}",
-            "protected": interval,
-            "chance": "{chance:%}",
-        },
-        words=4,
-    ),
+    "audit": audit,
     "alignment": alignment,
     "alignment-unpaired": each(
         "alignment",
@@ -778,7 +687,7 @@ TABLES: dict[str, Render] = {
             {"size": one["rows"], "engine": one["engine"], "case": SCALE_CASES[name], **found}
             for one in record.get("sizes", [])
             for name, found in one["cases"].items()
-            if name in SCALE_CASES
+            if name in SCALE_CASES and one["rows"] >= 1_000_000
         ),
         {
             "rows": "{size:,}",
@@ -793,14 +702,13 @@ TABLES: dict[str, Render] = {
     "scale-cost": scale_cost,
     "scale-sealed": each(
         "sealed-store",
-        "rows",
+        lambda record: [row for row in record.get("rows", []) if row["case"] in SEALED_CASES],
         {
             "rows": "{rows:,}",
             "what": named("case", SEALED_CASES),
             "rows written a second": "{rows_per_second:,.0f}",
             "ms a search": "{milliseconds_a_search:.0f}",
             "bytes a row": "{bytes_a_row:,.0f}",
-            "peak, MiB": "{peak_mib:,.0f}",
         },
         words=2,
     ),

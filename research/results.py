@@ -1,4 +1,4 @@
-"""The record of an experiment, schema ``vecveil.experiment/1``: tables, figures and findings (docs/formats.md).
+"""The record of an experiment, schema ``vecveil.experiment/1``: tables, figures and findings.
 
 Reading is strict: it rejects missing keys and unknown ones, which a report would silently leave out.
 """

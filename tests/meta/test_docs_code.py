@@ -79,7 +79,7 @@ def test_the_code_of_a_page_runs(
 
 
 def test_the_pages_with_code_are_found() -> None:
-    assert {"docs/tutorial.md", "docs/mathematics.md", "docs/how-to/strength.md"} <= set(PAGES)
+    assert {"docs/tutorial.md", "docs/guarantee.md", "docs/how-to/strength.md"} <= set(PAGES)
 
 
 def test_every_block_has_a_known_language() -> None:

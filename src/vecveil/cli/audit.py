@@ -156,7 +156,7 @@ SECTIONS = {
     "--query-log",
     help="With --id-column: JSON lines of the ids that each query fetched, to attack rows that are fetched together.",
 )
-@shared.query_noise_option("Noise of the queries sent to --store, in units of a row's; 0 for none.")
+@shared.query_noise_option("Noise of queries in units of a row's; 0 for none.")
 @shared.report_options
 @shared.file_option(
     "--pack", metavar="FOLDER", help="Write a review pack: summary, report, record, hashes, versions, control mapping."

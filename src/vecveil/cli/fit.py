@@ -127,7 +127,7 @@ SECTIONS = {
     show_default=True,
     help="reduced: release only the kept coordinates.",
 )
-@shared.query_noise_option("0 calibrates for queries without noise, as `vecveil search --query-noise 0`.")
+@shared.query_noise_option("Noise of queries in units of a row's; 0 for none.")
 @click.option(
     "--preserve",
     metavar="COLUMN",

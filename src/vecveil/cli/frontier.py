@@ -80,12 +80,12 @@ SECTIONS = {
     help="Recommend a point only if the attackers of an audit recover at most this share of the clean leak, over "
     "chance.",
 )
-@shared.query_noise_option("0 measures search for queries without noise, as `vecveil search --query-noise 0`.")
+@shared.query_noise_option("Noise of queries in units of a row's; 0 for none.")
 @click.option(
     "--store-alone/--sealed",
     default=None,
-    help="Whoever searches holds no key, so that the protected vectors alone answer; or holds one, so that sealed rows "
-    "are ranked exactly [default: asked in a terminal, else --sealed].",
+    help="Search without a key, in the protected vectors alone; or with one, which ranks sealed rows exactly "
+    "[default: asked in a terminal, else --sealed].",
 )
 @shared.encoder_options
 @shared.seed_option

@@ -63,7 +63,7 @@ SECTIONS = {
 @shared.command("scan", EXAMPLE, SECTIONS)
 @click.argument("store")
 @shared.count_option("--sample", least=2, default=2000, show_default=True, help="Rows to draw at random.")
-@shared.count_option("--limit", help="Scan only the first N rows.")
+@shared.count_option("--limit", help="Read at most this many rows.")
 @shared.count_option("--batch", default=1000, show_default=True, help="Rows per read.")
 @shared.file_option("--concept", help="Concept file (YAML): attack the sample for it.")
 @click.option("--text-field", metavar="NAME", help="Field of the texts [default: the longest].")

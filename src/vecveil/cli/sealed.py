@@ -282,7 +282,7 @@ Examples:
     help="Fail at a blob that does not open, or skip its row.",
 )
 @shared.file_options
-@click.option("--force", is_flag=True, help="Replace existing files.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @shared.json_option
 def unseal_command(
     inputs: tuple[str, ...], out: Path, seal_key: str, force: bool, as_json: bool, **options: Any

@@ -73,8 +73,8 @@ SECTIONS = {
 @click.option(
     "--query-noise", type=float, metavar="X", help="Noise of a query in units of a document's; 0 for none [default: 1]."
 )
-@click.option("--key-file", type=shared.KEY_FILE, help="Keyed noise: equal texts get equal vectors.")
-@click.option("--key-env", metavar="VARIABLE", help="Keyed noise with keys in this variable.")
+@click.option("--key-file", type=shared.KEY_FILE, help="Keyed noise: the same item always gets the same release.")
+@click.option("--key-env", metavar="VARIABLE", help="Keyed noise with the keys in this environment variable.")
 @click.option("--ledger", type=shared.LEDGER, help="Count releases of each text and enforce the cap.")
 @click.option(
     "--api-keys",
