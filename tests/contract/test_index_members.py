@@ -357,6 +357,34 @@ def test_a_removed_reader_does_not_lead_a_new_machine_back_to_the_old_list(share
             shared.open(name)._log.advance()
 
 
+def test_a_machine_that_has_seen_a_removal_keeps_to_it_without_the_mark_of_the_list(shared: Shared) -> None:
+    """Whoever was removed and may still write to the storage also deletes the object that shows the new list."""
+    old = shared.state()
+    with shared.open("owner") as index:
+        index.remove(shared.public["both"])
+        add(index, "second")
+    with shared.open("writer") as index:
+        add(index, "third")
+    now = shared.state()
+    shared.open("reader")._log.advance()
+    for number in range(1, now.number + 1):
+        (shared.place / list_name(number)).unlink(missing_ok=True)
+    back = dataclasses.replace(now, key_id=old.key_id, members=old.members, complete=True, checkpoint=0)
+    keys = MemberKeys(shared.identity("both"), old.mark.uuid, None).joined(old.members)
+    between = rules._BETWEEN
+    rules._BETWEEN = 0
+    try:
+        content = back.commit("append", keys, time=1.0, layout=(old.dimension, old.precision))
+    finally:
+        rules._BETWEEN = between
+    shared.put(now.number + 1, content)
+    for name in ("owner", "reader", "writer"):
+        with raises("E-INDEX"):
+            shared.open(name)._log.advance()
+    with raises("E-INDEX"):  # it would be encrypted under the key of whoever was removed
+        add(shared.open("writer"), "fourth")
+
+
 def test_the_storage_exchanges_two_lists_or_two_indexes(shared: Shared, tmp_path: Path) -> None:
     with shared.open("owner") as index:
         index.share(shared.public["second"], "owner")

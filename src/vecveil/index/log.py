@@ -295,7 +295,8 @@ class SegmentLog:
             following = range(start + 1, head + 1)
             with ThreadPoolExecutor(16) as pool:
                 ahead = dict(zip(following, pool.map(self.content, following), strict=True))
-        if known is None or not 0 < known.number < start:
+        # A commit after the remembered one may name an older list, so that the chain begins at the remembered one.
+        if known is None or not 0 < known.number <= start:
             first = ahead.get(start + 1) or self.needed(start + 1)
             members = self._members_before(start + 1, first, known)
             self._check_newest(start, members, listed)
