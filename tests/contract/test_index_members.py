@@ -385,6 +385,25 @@ def test_a_machine_that_has_seen_a_removal_keeps_to_it_without_the_mark_of_the_l
         add(shared.open("writer"), "fourth")
 
 
+@pytest.mark.parametrize("named", ["between", "last", "beyond"])
+def test_a_writer_names_a_checkpoint_that_is_none(shared: Shared, named: str) -> None:
+    """It shows in clear, so that an owner whose keys come from the list alone can open the index and repair it."""
+    with shared.open("owner") as index:
+        index.share(shared.public["second"], "owner")
+        add(index, "second")
+        add(index, "third")
+    now = shared.state()
+    at = {"between": now.checkpoint + 1, "last": now.number, "beyond": 2**52}[named]
+    shared.put(now.number + 1, forged(shared, "writer", dataclasses.replace(now, checkpoint=at, complete=False)))
+    for name in ("owner", "second", "reader"):
+        for open_ in (shared.open, shared.afresh):
+            with raises("E-INDEX-CHAIN") as error:
+                open_(name).count()
+            assert commit_name(now.number + 1) in str(error.value)
+    assert shared.afresh("second").repair() == [commit_name(now.number + 1)]
+    assert shared.open("reader").count() == 3
+
+
 def test_the_storage_exchanges_two_lists_or_two_indexes(shared: Shared, tmp_path: Path) -> None:
     with shared.open("owner") as index:
         index.share(shared.public["second"], "owner")

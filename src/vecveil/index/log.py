@@ -30,6 +30,7 @@ from vecveil.index.chain import (
     Kind,
     Mark,
     StoredObject,
+    check_checkpoint,
     check_mark,
     commit_name,
     encoder_tag,
@@ -289,12 +290,15 @@ class SegmentLog:
             return Chain.first(self._mark), {}
         newest = self.needed(head)
         keys = keys.joined(self._members_before(head, newest, known))
-        start = max(min(header_of(newest, head)[0].checkpoint, head) - 1, 0) if keys.reads else head - 1
+        checkpoint = min(header_of(newest, head)[0].checkpoint, head) if keys.reads else 0
+        start = max(checkpoint - 1, 0) if keys.reads else head - 1
         ahead: dict[int, bytes | None] = {}
         if not self.storage.local:
             following = range(start + 1, head + 1)
             with ThreadPoolExecutor(16) as pool:
                 ahead = dict(zip(following, pool.map(self.content, following), strict=True))
+        if checkpoint:
+            check_checkpoint(head, checkpoint, ahead.get(checkpoint) or self.needed(checkpoint))
         # A commit after the remembered one may name an older list, so that the chain begins at the remembered one.
         if known is None or not 0 < known.number <= start:
             first = ahead.get(start + 1) or self.needed(start + 1)
