@@ -90,6 +90,17 @@ def check_where(where: Where, owner: str, depth: int = 0) -> None:
                 )
 
 
+def is_empty(where: Where) -> bool:
+    """Return whether every row matches because ``where`` states no condition, or joins by ``$or`` one that does not."""
+    if not isinstance(where, Mapping):
+        return False
+    some = {"$and": all, "$or": any, "$not": lambda _: False}
+    return all(
+        some[name](map(is_empty, _parts(condition))) if name in some else not _conditions(condition)
+        for name, condition in where.items()
+    )
+
+
 class _Sections(Protocol):
     """The part of a segment that `MetadataTable` uses."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import itertools
 import json
@@ -24,7 +25,7 @@ import pyarrow as pa
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wrong_type
 from vecveil.index.audit_log import AuditEntry, AuditLog
 from vecveil.index.blob import check_range, metadata_json
-from vecveil.index.filters import MetadataTable, Where, check_compared, check_where, named_fields
+from vecveil.index.filters import MetadataTable, Where, check_compared, check_where, is_empty, named_fields
 from vecveil.index.index_keys import KeySource
 from vecveil.index.log import RETAIN, SegmentLog, StorageOptions
 from vecveil.index.members import Member, Role, checked_member, public_keys
@@ -929,10 +930,10 @@ class _RestrictedIndex(SealedIndex):
     """
 
     def __init__(self, index: SealedIndex, where: Mapping[str, Any]) -> None:
-        if not isinstance(where, Mapping) or not where:
-            raise InvalidInputError(f"{_OWNER}.restricted: `where` is a mapping that is not empty.", param="where")
         check_where(where, f"{_OWNER}.restricted")
-        self._index, self._forced = index, where
+        if not isinstance(where, Mapping) or is_empty(where):
+            raise InvalidInputError(f"{_OWNER}.restricted: `where` is a mapping with a condition.", param="where")
+        self._index, self._forced = index, copy.deepcopy(where)  # masks are made later
         self._tables: WeakKeyDictionary[LoadedSegment, MetadataTable] = WeakKeyDictionary()
         self._words: WeakKeyDictionary[LoadedSegment, Words] = WeakKeyDictionary()
         # Numbers of rows, not masks: there may be a thousand tenants.
@@ -1012,9 +1013,11 @@ def _encoder(encoder: Any) -> TextEncoder | None:
 def _check_choice(ids: Any, where: Where | None, owner: str) -> None:
     if (ids is None) is (where is None):
         raise InvalidInputError(f"{owner}: pass either ids or where.", param="ids")
-    if isinstance(where, Mapping) and not where:
+    if where is not None:
+        check_where(where, owner)
+    if is_empty(where):
         raise InvalidInputError(
-            f"{owner}: `where` is empty, which every row matches. For all rows pass the ids: index.ids().",
+            f"{owner}: `where` has no condition, so that every row matches. For all rows pass the ids: index.ids().",
             param="where",
         )
 
