@@ -375,14 +375,19 @@ def test_withdrawn_rights_stop_reads_and_writes_within_the_lifetime(
         lambda: index.search(VECTORS[1], top=1).texts,  # whose rows are in memory
         index.count,
         lambda: index.get(["a"]).texts,
+        lambda: index.read(hits).texts,
         lambda: index.add(["E"], ids=["e"], vectors=VECTORS[:1]),
         lambda: sealer.unseal(blobs, ids=ids, collection="rows"),
         lambda: SealedIndex(tmp_path / "notes", source).count(),
     ]
+    hits, parts = index.find(VECTORS[1], top=1), index.iter(batch=1)
     service.withdraw()
     later(55)
     assert index.search(VECTORS[1], top=1).texts == ["B"]
+    assert next(parts).texts == ["A"]
     later(6)
+    with raises("E-SEAL-PROVIDER", "key"):
+        next(parts)
     for use in used:
         with raises("E-SEAL-PROVIDER", "key") as caught:
             use()

@@ -166,6 +166,12 @@ class SegmentLog:
         if self._closed:
             raise closed(self.location)
 
+    def check_rights(self) -> None:
+        """Raise if `close` was called, or a key provider refuses: rows in memory are not for withdrawn rights."""
+        self.check_open()
+        if isinstance(self.keys, DataKeys):
+            self.keys.check()
+
     # The chain --------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
@@ -468,9 +474,7 @@ class SegmentLog:
 
     def current(self) -> Snapshot:
         """Return the state to answer from, at most ``max_staleness`` old, and 10 s more while a newer one is loaded."""
-        self.check_open()
-        if isinstance(self.keys, DataKeys):
-            self.keys.check()  # rows in memory are not for those whose rights were withdrawn
+        self.check_rights()
         late = time.monotonic() - self._checked - self._staleness
         if late > 0 and self._loading.acquire(blocking=late > _PATIENCE):
             try:

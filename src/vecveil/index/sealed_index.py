@@ -874,6 +874,8 @@ class SealedIndex:
 
     def _opened(self, places: list[tuple[LoadedSegment, int]]) -> Unsealed:
         """Return these rows; texts and metadata come from the local copy of the segments."""
+        if places:
+            self._log.check_rights()  # hits and iterators may be older than the keys' lifetime
         # The index may have been encoded again since these rows were found.
         n = places[0][0].segment.dimension if places else self._snapshot().dimension or 0
         vectors = np.zeros((len(places), n), np.float32)
