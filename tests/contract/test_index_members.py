@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from harness.errors import raises
-from vecveil.index import SealedIndex, Sealer
+from vecveil.index import SealedIndex, Sealer, keystore
 from vecveil.index import chain as rules
 from vecveil.index.backup import copy, verify
 from vecveil.index.chain import Chain, commit_name, header_of, list_name, next_members
@@ -448,6 +448,23 @@ def test_an_owner_that_is_named_is_compared_before_anything_is_written(shared: S
         add(index, "b")
     head = next((shared.folder / "writer.key.heads").iterdir())
     assert msgspec.json.decode(head.read_bytes())["founder"] == shared.public["stranger"]
+
+
+def test_a_copy_does_not_exchange_the_owner_whom_a_machine_knows(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup with the index's UUID and a list of a stranger's must not become the index that a reader trusts."""
+    shared.open("reader").count()
+    known = shared.state().mark.uuid
+    with monkeypatch.context() as patched:
+        patched.setattr(keystore.uuid, "uuid4", lambda: known)
+        with SealedIndex(shared.folder / "backup", shared.folder / "stranger.key") as forgery:
+            add(forgery, "forged")
+            forgery.share(shared.public["reader"], "reader")
+    shutil.rmtree(shared.place)
+    with SealedIndex(shared.folder / "backup", shared.folder / "reader.key") as backup, raises("E-INDEX-OWNER"):
+        copy(backup, str(shared.place))
+    assert not list(shared.place.rglob("*"))
 
 
 def test_a_stranger_does_not_share_an_index_with_its_owner(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:

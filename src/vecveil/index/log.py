@@ -259,7 +259,7 @@ class SegmentLog:
             self.memory.check(known, chain, at_head=True)
             if chain is self.chain and not self.storage.has(commit_name(number)):
                 raise self.memory.lost(f"was rolled back, or is not mounted: {commit_name(number)} is gone")
-            self._check_founder(known, chain)
+            self.check_founder(known, chain)
             keys = keys.joined(chain.members)
             if isinstance(keys, MemberKeys) and not keys.is_member:
                 raise no_member(keys.signer, self.location)
@@ -362,7 +362,7 @@ class SegmentLog:
             if there < number <= start and header_of(self.needed(number), number)[0].members is not None:
                 raise outdated(start + 1, number)
 
-    def _check_founder(self, known: Head | None, chain: Chain) -> None:
+    def check_founder(self, known: Head | None, chain: Chain) -> None:
         """Raise unless the first list of members is by the owner whom the caller or this machine expects."""
         founder = chain.members.founder if chain.members else None
         keys = self.existing()
@@ -886,7 +886,7 @@ class SegmentLog:
                     "`vecveil index copy`.",
                     param="location",
                 )
-            self._check_founder(known, chain)
+            self.check_founder(known, chain)
             chain.check_may(keys, "members")
             if refused is None:
                 return []
