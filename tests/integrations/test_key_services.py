@@ -468,6 +468,10 @@ def test_doctor_checks_the_service(awskms: Service, tmp_path: Path, monkeypatch:
     assert "works: wraps, unwraps, refuses another context" in run("doctor", "--seal-key", source)
     assert json.loads(run("doctor", "--seal-key", source, "--json"))["provider"].startswith("works")
     assert not (tmp_path / "data.keys").exists()
+    Sealer(source).keys.create("notes")
+    assert "works: wraps" in run("doctor", "--seal-key", source)
+    other = AwsKms("alias/vecveil")._client.create_key()["KeyMetadata"]["KeyId"]
+    assert "AWS KMS did not unwrap" in run("doctor", "--seal-key", f"awskms:{other}:{tmp_path}/data.keys", code=1)
     real = AwsKms._unwrap
     monkeypatch.setattr(AwsKms, "_unwrap", lambda self, wrapped, context: real(self, wrapped, CONTEXT))
     monkeypatch.setattr(AwsKms, "_wrap", lambda self, key, context: wrap(self, key, CONTEXT))
