@@ -18,7 +18,7 @@ from harness.errors import raises
 from vecveil.index import SealedIndex, Sealer, keystore
 from vecveil.index import chain as rules
 from vecveil.index.backup import copy, verify
-from vecveil.index.chain import Chain, commit_name, header_of, list_name, next_members
+from vecveil.index.chain import Chain, StoredObject, commit_name, header_of, list_name, next_members
 from vecveil.index.index_keys import MemberKeys
 from vecveil.index.members import Identity, Member
 from vecveil.keys import KeyFile
@@ -309,6 +309,37 @@ def test_a_late_commit_of_a_removed_writer_is_named_and_repaired(shared: Shared)
         assert index.ids() == ["first"]
         assert index.repair() == []
         add(index, "second")
+
+
+def test_repair_keeps_what_writers_have_added_after_a_commit_that_they_could_not_open(shared: Shared) -> None:
+    """A writer cannot see what is wrong in the commit of another one, and its rows are acknowledged."""
+    with shared.open("owner") as index:
+        index.share(shared.public["stranger"], "writer")
+    now = shared.state()
+    number = now.number + 1
+    shared.put(number, signed(shared, "stranger", now))
+    with shared.open("writer") as writer:
+        add(writer, "second", "third")
+        writer.delete(["second"])
+        add(writer, "fourth")
+    gone = StoredObject(f"segments/{7:032x}", f"{7:064x}", f"{7:064x}", 100, 3)
+    last = Chain.at(now.mark, number + 3, sha256((shared.place / commit_name(number + 3)).read_bytes()).hexdigest())
+    last = dataclasses.replace(now, number=last.number, digest=last.digest, complete=False)
+    shared.put(number + 4, forged(shared, "stranger", last, adds=[gone]))
+    with raises("E-INDEX-CHAIN"):
+        shared.open("reader").count()
+    assert shared.open("owner").repair() == [commit_name(n) for n in range(number, number + 5)]
+    for name in ("owner", "reader"):
+        assert sorted(shared.afresh(name).ids()) == ["first", "fourth", "third"]
+    with raises("E-INDEX-ROLLED-BACK"):  # it has seen a commit that is deleted
+        shared.open("writer").delete(["first"])
+
+
+def signed(shared: Shared, by: str, chain: Chain) -> bytes:
+    """Return a commit that is signed, and whose body does not open."""
+    content = bytearray(forged(shared, by, chain)[:-64])
+    content[-1] ^= 1
+    return bytes(content) + shared.identity(by).sign(rules._signed(chain.mark, chain.number + 1, bytes(content)))
 
 
 def test_repair_keeps_a_commit_that_this_machine_has_seen_to_be_good(shared: Shared) -> None:

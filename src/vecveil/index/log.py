@@ -26,7 +26,9 @@ from vecveil.index.blocks import closed
 from vecveil.index.chain import (
     INDEX_JSON,
     MOST_BYTES,
+    Body,
     Chain,
+    Header,
     Kind,
     Mark,
     StoredObject,
@@ -894,10 +896,57 @@ class SegmentLog:
                 raise refused  # this machine has seen a good commit there
             numbers = [int(match[1]) for name in self.storage.list("commits") if (match := _NUMBER.fullmatch(name))]
             names = [commit_name(number) for number in sorted(numbers, reverse=True) if number > chain.number]
+            later = self._later_appends(chain, content or b"")
             if self.content(chain.number + 1) == content:
                 self.storage.delete(names)
+                self.chain = None
+                for header, body in later:
+                    self._append_again(header, body)
             self.chain = None
             return names[::-1]
+
+    def _later_appends(self, chain: Chain, refused: bytes) -> list[tuple[Header, Body]]:
+        """Return the commits in which members added rows after the one that is refused.
+
+        Writers who do not read cannot see what is wrong in the body of a commit; their rows are acknowledged.
+        """
+        keys, appends = self.existing().joined(chain.members), list[tuple[Header, Body]]()
+        before, number = refused, chain.number + 2
+        while (content := self.content(number)) is not None:
+            with contextlib.suppress(StoreError, KeyFileError):
+                header, _ = header_of(content, number)
+                if header.previous != hashlib.sha256(before).hexdigest():
+                    break
+                if next_members(self._mark, number, chain.members, content) is chain.members:
+                    body = opened(self._mark, number, content, keys)
+                    if body.kind in ("append", "delete"):
+                        appends.append((header, body))
+            before, number = content, number + 1
+        return appends
+
+    def _append_again(self, header: Header, body: Body) -> None:
+        """Add the objects of a commit that was deleted, if they open and fit the index."""
+        layout = header.dimension, header.precision
+        while True:
+            keys, chain = self.existing(), self.advance()
+            fits = chain.dimension is None or (chain.dimension, chain.precision) == layout
+            known = {*chain.objects, *chain.replaced, *chain.voided}
+            objects = [each for each in body.adds if each.as_of is None and each.name not in known]
+            objects = [each for each in objects if fits and self._opens(each, layout)]
+            noted = (body.encoder, body.encoder_name) if chain.encoder_tag is None else (None, None)
+            if not objects or self._published(
+                chain, chain.commit("append", keys, time=time.time(), layout=layout, encoder=noted, adds=objects)
+            ):
+                return
+
+    def _opens(self, stored: StoredObject, layout: tuple[int | None, str | None]) -> bool:
+        """Return whether an object is there, undamaged, and of this layout."""
+        with contextlib.suppress(FileNotFoundError, StoreError, SealingError, KeyFileError):
+            file = self.storage.open(stored, fresh=True)
+            with contextlib.closing(Segment(file, stored.name, self.existing(), front=stored.front)) as segment:
+                segment.check()
+                return (segment.rows, segment.dimension, segment.precision) == (stored.rows, *layout)
+        return False
 
     def reencode(self, encoder: TextEncoder, *, show_progress: bool | None = None) -> None:
         """See `SealedIndex.reencode`."""

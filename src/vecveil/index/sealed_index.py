@@ -723,8 +723,9 @@ class SealedIndex:
         """Delete the commits from the first one on that is refused; return their names.
 
         Somebody who can write to the storage, such as a former writer, can put a commit there that no member made, and
-        thereby stop everybody. No owner acknowledged it or what follows. Run it on a machine that uses the index: it
-        refuses to delete a commit that this machine has seen to be good.
+        thereby stop everybody. No reader has accepted it or what follows; what other writers added after it is added
+        again. Run it on a machine that uses the index: it refuses to delete a commit that this machine has seen to be
+        good. It removes no segment that does not open: restore a copy of the index in an empty place.
 
         Raises:
             InvalidInputError: the index was never shared.
