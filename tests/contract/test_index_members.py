@@ -16,10 +16,10 @@ import pytest
 
 from harness.command_line import run
 from harness.errors import raises
-from vecveil.index import SealedIndex, Sealer
+from vecveil.index import SealedIndex, Sealer, keystore
 from vecveil.index import chain as rules
 from vecveil.index.backup import copy, verify
-from vecveil.index.chain import Chain, commit_name, header_of, list_name, next_members
+from vecveil.index.chain import Chain, StoredObject, commit_name, header_of, list_name, next_members
 from vecveil.index.index_keys import MemberKeys
 from vecveil.index.members import Identity, Member
 from vecveil.keys import KeyFile
@@ -312,6 +312,37 @@ def test_a_late_commit_of_a_removed_writer_is_named_and_repaired(shared: Shared)
         add(index, "second")
 
 
+def test_repair_keeps_what_writers_have_added_after_a_commit_that_they_could_not_open(shared: Shared) -> None:
+    """A writer cannot see what is wrong in the commit of another one, and its rows are acknowledged."""
+    with shared.open("owner") as index:
+        index.share(shared.public["stranger"], "writer")
+    now = shared.state()
+    number = now.number + 1
+    shared.put(number, signed(shared, "stranger", now))
+    with shared.open("writer") as writer:
+        add(writer, "second", "third")
+        writer.delete(["second"])
+        add(writer, "fourth")
+    gone = StoredObject(f"segments/{7:032x}", f"{7:064x}", f"{7:064x}", 100, 3)
+    last = Chain.at(now.mark, number + 3, sha256((shared.place / commit_name(number + 3)).read_bytes()).hexdigest())
+    last = dataclasses.replace(now, number=last.number, digest=last.digest, complete=False)
+    shared.put(number + 4, forged(shared, "stranger", last, adds=[gone]))
+    with raises("E-INDEX-CHAIN"):
+        shared.open("reader").count()
+    assert shared.open("owner").repair() == [commit_name(n) for n in range(number, number + 5)]
+    for name in ("owner", "reader"):
+        assert sorted(shared.afresh(name).ids()) == ["first", "fourth", "third"]
+    with raises("E-INDEX-ROLLED-BACK"):  # it has seen a commit that is deleted
+        shared.open("writer").delete(["first"])
+
+
+def signed(shared: Shared, by: str, chain: Chain) -> bytes:
+    """Return a commit that is signed, and whose body does not open."""
+    content = bytearray(forged(shared, by, chain)[:-64])
+    content[-1] ^= 1
+    return bytes(content) + shared.identity(by).sign(rules._signed(chain.mark, chain.number + 1, bytes(content)))
+
+
 def test_repair_keeps_a_commit_that_this_machine_has_seen_to_be_good(shared: Shared) -> None:
     with shared.open("both") as both:
         add(both, "second")
@@ -358,6 +389,53 @@ def test_a_removed_reader_does_not_lead_a_new_machine_back_to_the_old_list(share
             shared.open(name)._log.advance()
 
 
+def test_a_machine_that_has_seen_a_removal_keeps_to_it_without_the_mark_of_the_list(shared: Shared) -> None:
+    """Whoever was removed and may still write to the storage also deletes the object that shows the new list."""
+    old = shared.state()
+    with shared.open("owner") as index:
+        index.remove(shared.public["both"])
+        add(index, "second")
+    with shared.open("writer") as index:
+        add(index, "third")
+    now = shared.state()
+    shared.open("reader")._log.advance()
+    for number in range(1, now.number + 1):
+        (shared.place / list_name(number)).unlink(missing_ok=True)
+    back = dataclasses.replace(now, key_id=old.key_id, members=old.members, complete=True, checkpoint=0)
+    keys = MemberKeys(shared.identity("both"), old.mark.uuid, None).joined(old.members)
+    between = rules._BETWEEN
+    rules._BETWEEN = 0
+    try:
+        content = back.commit("append", keys, time=1.0, layout=(old.dimension, old.precision))
+    finally:
+        rules._BETWEEN = between
+    shared.put(now.number + 1, content)
+    for name in ("owner", "reader", "writer"):
+        with raises("E-INDEX"):
+            shared.open(name)._log.advance()
+    with raises("E-INDEX"):  # it would be encrypted under the key of whoever was removed
+        add(shared.open("writer"), "fourth")
+
+
+@pytest.mark.parametrize("named", ["between", "last", "beyond"])
+def test_a_writer_names_a_checkpoint_that_is_none(shared: Shared, named: str) -> None:
+    """It shows in clear, so that an owner whose keys come from the list alone can open the index and repair it."""
+    with shared.open("owner") as index:
+        index.share(shared.public["second"], "owner")
+        add(index, "second")
+        add(index, "third")
+    now = shared.state()
+    at = {"between": now.checkpoint + 1, "last": now.number, "beyond": 2**52}[named]
+    shared.put(now.number + 1, forged(shared, "writer", dataclasses.replace(now, checkpoint=at, complete=False)))
+    for name in ("owner", "second", "reader"):
+        for open_ in (shared.open, shared.afresh):
+            with raises("E-INDEX-CHAIN") as error:
+                open_(name).count()
+            assert commit_name(now.number + 1) in str(error.value)
+    assert shared.afresh("second").repair() == [commit_name(now.number + 1)]
+    assert shared.open("reader").count() == 3
+
+
 def test_the_storage_exchanges_two_lists_or_two_indexes(shared: Shared, tmp_path: Path) -> None:
     with shared.open("owner") as index:
         index.share(shared.public["second"], "owner")
@@ -402,6 +480,23 @@ def test_an_owner_that_is_named_is_compared_before_anything_is_written(shared: S
         add(index, "b")
     head = next((shared.folder / "writer.key.heads").iterdir())
     assert msgspec.json.decode(head.read_bytes())["founder"] == shared.public["stranger"]
+
+
+def test_a_copy_does_not_exchange_the_owner_whom_a_machine_knows(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup with the index's UUID and a list of a stranger's must not become the index that a reader trusts."""
+    shared.open("reader").count()
+    known = shared.state().mark.uuid
+    with monkeypatch.context() as patched:
+        patched.setattr(keystore.uuid, "uuid4", lambda: known)
+        with SealedIndex(shared.folder / "backup", shared.folder / "stranger.key") as forgery:
+            add(forgery, "forged")
+            forgery.share(shared.public["reader"], "reader")
+    shutil.rmtree(shared.place)
+    with SealedIndex(shared.folder / "backup", shared.folder / "reader.key") as backup, raises("E-INDEX-OWNER"):
+        copy(backup, str(shared.place))
+    assert not list(shared.place.rglob("*"))
 
 
 def test_a_stranger_does_not_share_an_index_with_its_owner(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:

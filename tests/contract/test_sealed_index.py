@@ -327,6 +327,10 @@ def test_rows_are_removed_by_a_filter(index: SealedIndex, method: str) -> None:
     for wrong in ({}, {"ids": ["1"], "where": {"tag": "odd"}}, {"where": {}}):
         with raises("E-INPUT"):
             remove(**wrong)
+    nothing: Any
+    for nothing in ({"tag": {}}, {"$and": []}, {"$or": [{"tag": "odd"}, {"$and": [{}]}]}, {"$and": [{"tag": {}}]}):
+        with raises("E-INPUT", "where"):
+            remove(where=nothing)
     with raises("E-INPUT-NAME", "where"):
         remove(where={"tga": "odd"})
     assert index.count() == 20

@@ -375,14 +375,19 @@ def test_withdrawn_rights_stop_reads_and_writes_within_the_lifetime(
         lambda: index.search(VECTORS[1], top=1).texts,  # whose rows are in memory
         index.count,
         lambda: index.get(["a"]).texts,
+        lambda: index.read(hits).texts,
         lambda: index.add(["E"], ids=["e"], vectors=VECTORS[:1]),
         lambda: sealer.unseal(blobs, ids=ids, collection="rows"),
         lambda: SealedIndex(tmp_path / "notes", source).count(),
     ]
+    hits, parts = index.find(VECTORS[1], top=1), index.iter(batch=1)
     service.withdraw()
     later(55)
     assert index.search(VECTORS[1], top=1).texts == ["B"]
+    assert next(parts).texts == ["A"]
     later(6)
+    with raises("E-SEAL-PROVIDER", "key"):
+        next(parts)
     for use in used:
         with raises("E-SEAL-PROVIDER", "key") as caught:
             use()
@@ -463,6 +468,10 @@ def test_doctor_checks_the_service(awskms: Service, tmp_path: Path, monkeypatch:
     assert "works: wraps, unwraps, refuses another context" in run("doctor", "--seal-key", source)
     assert json.loads(run("doctor", "--seal-key", source, "--json"))["provider"].startswith("works")
     assert not (tmp_path / "data.keys").exists()
+    Sealer(source).keys.create("notes")
+    assert "works: wraps" in run("doctor", "--seal-key", source)
+    other = AwsKms("alias/vecveil")._client.create_key()["KeyMetadata"]["KeyId"]
+    assert "AWS KMS did not unwrap" in run("doctor", "--seal-key", f"awskms:{other}:{tmp_path}/data.keys", code=1)
     real = AwsKms._unwrap
     monkeypatch.setattr(AwsKms, "_unwrap", lambda self, wrapped, context: real(self, wrapped, CONTEXT))
     monkeypatch.setattr(AwsKms, "_wrap", lambda self, key, context: wrap(self, key, CONTEXT))

@@ -271,6 +271,8 @@ GIVEN: dict[str, Any] = {"policies": {}, "indexes": {"notes": "notes"}, "seal_ke
         {"acme": [IndexGrant("absent")]},
         {"acme": [IndexGrant("notes"), IndexGrant("notes", {"tenant": "a"})]},
         {"acme": [IndexGrant("notes", {})]},
+        {"acme": [IndexGrant("notes", {"tenant": {}})]},
+        {"acme": [IndexGrant("notes", {"$or": [{"tenant": "a"}, {}]})]},
     ],
 )
 def test_grants_that_say_too_little_or_too_much(grants: Any) -> None:

@@ -207,3 +207,18 @@ def test_it_follows_the_index(tmp_path: Path) -> None:
         assert sorted(view.ids()) == ["a1", "a2", "a3", "a4"]
         view.close()
         assert index.count() == 7
+
+
+@pytest.mark.parametrize("nothing", [{}, {"tenant": {}}, {"$and": []}, {"$or": [{"tenant": "a"}, {}]}])
+def test_a_filter_that_every_row_matches_restricts_nothing(tmp_path: Path, nothing: dict[str, Any]) -> None:
+    with SealedIndex(tmp_path, KEY) as index, raises("E-INPUT", "where"):
+        index.restricted(nothing)
+
+
+def test_a_filter_that_changes_afterwards_widens_nothing(tmp_path: Path) -> None:
+    where: dict[str, Any] = {"tenant": {"in": ["a"]}}
+    with SealedIndex(tmp_path, KEY) as index:
+        add(index, OWN[:3] + OTHERS[:3])
+        view = index.restricted(where)
+        where["tenant"]["in"].append("b")
+        assert view.count() == 3

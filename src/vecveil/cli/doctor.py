@@ -154,6 +154,8 @@ def _provider_problem(source: str) -> str | None:
         assert isinstance(keys, KeyStore)
         assert keys.provider is not None
         check_provider(keys.provider)
+        for name in list(keys.collections())[:1]:
+            keys.read(name)  # another key of the service would wrap, and open no row
     except VecveilError as error:
         return str(error)
     return None

@@ -22,7 +22,7 @@ from vecveil.io import PRIVATE, expanded, hold
 from vecveil.validation import check_count
 
 _OWNER = "AuditLog"
-_TAIL = 2**18  # bytes at the end of a file that contain its last record
+_TAIL = 2**18  # bytes at the end of a file that contain its last record, unless somebody appended others
 _MOST_FIELDS, _MOST_CHARACTERS = 32, 100  # of the fields of a record
 _LOCK_SECONDS = 10.0  # for which other processes may write
 _CHANGES = ("add", "delete", "compact", "forget", "reseal", "reencode", "share", "remove", "repair")
@@ -225,9 +225,15 @@ def _first_line(file: BinaryIO) -> bytes:
 
 
 def _last_record(file: BinaryIO) -> tuple[bytes | None, bool]:
-    file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
-    lines = file.read(_TAIL).split(b"\n")
-    return next((line for line in reversed(lines) if parsed(line) is not None), None), not lines[-1]
+    end, length = file.seek(0, os.SEEK_END), _TAIL
+    while True:
+        start = max(end - length, 0)
+        file.seek(start)
+        lines = file.read(length).split(b"\n")
+        line = next((line for line in reversed(lines) if parsed(line) is not None), None)
+        if line is not None or not start:
+            return line, not lines[-1]
+        length *= 16  # a new chain after what somebody has appended would hide lines removed before it
 
 
 def digest_of(line: bytes) -> str:
@@ -238,7 +244,7 @@ def parsed(line: bytes) -> dict[str, object] | None:
     """Return the record of a line, or None for another line."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     named = isinstance(record, dict) and all(isinstance(record.get(name), str) for name in ("chain", "previous"))
     return record if named else None

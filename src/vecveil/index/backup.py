@@ -119,15 +119,20 @@ def copy(
         The copied state, and the number of later commits that this machine had seen at ``location`` and now gives up.
 
     Raises:
-        StoreError: ``location`` has another index, or commits that the index lacks.
+        StoreError: ``location`` has another index, or commits that the index lacks; or this machine knows the index
+            there with another owner's list of members.
     """
     log = index._log
     log.check_reads()
     dest = Storage(location, storage_options)
     if dest.place == log.storage.place:
         raise _diverged("is the index itself")
+    memory = log.memory.at(dest.place)
+    known = memory.read()
     while True:
         chain = log.advance()
+        if known and known.uuid == chain.mark.uuid and chain.members is not None:
+            log.check_founder(known, chain)  # before the copy becomes what this machine trusts at the destination
         try:
             removed = _copied(log, chain, dest, show_progress)
             break
@@ -140,8 +145,6 @@ def copy(
         listed = dest.list("segments")
         dest.delete([name for name in {*removed, *chain.replaced} if name in listed])
         dest.delete(log.unknown(chain, listed, RETAIN))  # a writer or another copy may need younger ones
-    memory = log.memory.at(dest.place)
-    known = memory.read()
     memory.note(chain, instead=True)
     return chain, max(0, known.number - chain.number) if known and known.uuid == chain.mark.uuid else 0
 

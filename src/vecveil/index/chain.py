@@ -442,6 +442,12 @@ def header_of(content: bytes, number: int) -> tuple[Header, int]:
         raise _broken(number, "is damaged") from error
 
 
+def check_checkpoint(number: int, checkpoint: int, content: bytes) -> None:
+    """Raise `StoreError` unless ``content`` is a checkpoint, as commit ``number`` says of it."""
+    if header_of(content, checkpoint)[0].checkpoint != checkpoint:
+        raise _broken(number, "names the wrong checkpoint")
+
+
 def commit_name(number: int) -> str:
     """Return the name of the object of commit ``number``; the chain begins with ``index.json`` as number 0."""
     return f"commits/{number:010d}" if number else INDEX_JSON

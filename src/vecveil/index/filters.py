@@ -7,6 +7,7 @@ and ``$not`` join such mappings. Times, decimals and UUIDs are compared as the t
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import operator as operators
 import re
@@ -88,6 +89,18 @@ def check_where(where: Where, owner: str, depth: int = 0) -> None:
                     f"A condition on {name!r} compares with texts without half a surrogate pair, "
                     "finite numbers of Python, times, True and False.",
                 )
+
+
+def is_empty(where: Where) -> bool:
+    """Return whether every row matches because ``where`` states no condition, or joins by ``$or`` one that does not."""
+
+    def says_nothing(name: str, condition: Any) -> bool:
+        if name not in _JOINS:
+            return not _conditions(condition)
+        parts = [is_empty(part) for part in _parts(condition)]
+        return name != "$not" and (any(parts) if name == "$or" else all(parts))
+
+    return isinstance(where, Mapping) and all(itertools.starmap(says_nothing, where.items()))
 
 
 class _Sections(Protocol):

@@ -236,13 +236,16 @@ class MemberKeys:
     def joined(self, members: Members | None) -> MemberKeys:
         if members is None or members is self._members:
             return self
-        member, key_id = members.member(self.signer.public), members.key_id
-        if member is not None and member.envelope is not None and key_id not in self._opened:
+        member, key_id, public = members.member(self.signer.public), members.key_id, members.listing.index_key
+        opened = self._opened.get(key_id)
+        # A list that was refused afterwards may have had another key of this id.
+        known = opened is not None and opened.public.public_bytes_raw() == public
+        if member is not None and member.envelope is not None and not known:
             try:
                 secret = self.signer.open(member.envelope, envelope_context(self.uuid, key_id))
                 key = _MemberKey(key_id, secret, self.uuid)
-                known = self.base.secret(key_id) if self.base else None
-                if key.public.public_bytes_raw() != members.listing.index_key or known not in (None, secret):
+                own = self.base.secret(key_id) if self.base else None
+                if key.public.public_bytes_raw() != public or own not in (None, secret):
                     raise InvalidTag
             except (InvalidTag, ValueError):
                 raise KeyFileError(

@@ -26,10 +26,13 @@ from vecveil.index.blocks import closed
 from vecveil.index.chain import (
     INDEX_JSON,
     MOST_BYTES,
+    Body,
     Chain,
+    Header,
     Kind,
     Mark,
     StoredObject,
+    check_checkpoint,
     check_mark,
     commit_name,
     encoder_tag,
@@ -165,6 +168,12 @@ class SegmentLog:
         if self._closed:
             raise closed(self.location)
 
+    def check_rights(self) -> None:
+        """Raise if `close` was called, or a key provider refuses: rows in memory are not for withdrawn rights."""
+        self.check_open()
+        if isinstance(self.keys, DataKeys):
+            self.keys.check()
+
     # The chain --------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
@@ -252,7 +261,7 @@ class SegmentLog:
             self.memory.check(known, chain, at_head=True)
             if chain is self.chain and not self.storage.has(commit_name(number)):
                 raise self.memory.lost(f"was rolled back, or is not mounted: {commit_name(number)} is gone")
-            self._check_founder(known, chain)
+            self.check_founder(known, chain)
             keys = keys.joined(chain.members)
             if isinstance(keys, MemberKeys) and not keys.is_member:
                 raise no_member(keys.signer, self.location)
@@ -289,13 +298,17 @@ class SegmentLog:
             return Chain.first(self._mark), {}
         newest = self.needed(head)
         keys = keys.joined(self._members_before(head, newest, known))
-        start = max(min(header_of(newest, head)[0].checkpoint, head) - 1, 0) if keys.reads else head - 1
+        checkpoint = min(header_of(newest, head)[0].checkpoint, head) if keys.reads else 0
+        start = max(checkpoint - 1, 0) if keys.reads else head - 1
         ahead: dict[int, bytes | None] = {}
         if not self.storage.local:
             following = range(start + 1, head + 1)
             with ThreadPoolExecutor(16) as pool:
                 ahead = dict(zip(following, pool.map(self.content, following), strict=True))
-        if known is None or not 0 < known.number < start:
+        if checkpoint:
+            check_checkpoint(head, checkpoint, ahead.get(checkpoint) or self.needed(checkpoint))
+        # A commit after the remembered one may name an older list, so that the chain begins at the remembered one.
+        if known is None or not 0 < known.number <= start:
             first = ahead.get(start + 1) or self.needed(start + 1)
             members = self._members_before(start + 1, first, known)
             self._check_newest(start, members, listed)
@@ -351,7 +364,7 @@ class SegmentLog:
             if there < number <= start and header_of(self.needed(number), number)[0].members is not None:
                 raise outdated(start + 1, number)
 
-    def _check_founder(self, known: Head | None, chain: Chain) -> None:
+    def check_founder(self, known: Head | None, chain: Chain) -> None:
         """Raise unless the first list of members is by the owner whom the caller or this machine expects."""
         founder = chain.members.founder if chain.members else None
         keys = self.existing()
@@ -463,9 +476,7 @@ class SegmentLog:
 
     def current(self) -> Snapshot:
         """Return the state to answer from, at most ``max_staleness`` old, and 10 s more while a newer one is loaded."""
-        self.check_open()
-        if isinstance(self.keys, DataKeys):
-            self.keys.check()  # rows in memory are not for those whose rights were withdrawn
+        self.check_rights()
         late = time.monotonic() - self._checked - self._staleness
         if late > 0 and self._loading.acquire(blocking=late > _PATIENCE):
             try:
@@ -877,7 +888,7 @@ class SegmentLog:
                     "`vecveil index copy`.",
                     param="location",
                 )
-            self._check_founder(known, chain)
+            self.check_founder(known, chain)
             chain.check_may(keys, "members")
             if refused is None:
                 return []
@@ -885,10 +896,57 @@ class SegmentLog:
                 raise refused  # this machine has seen a good commit there
             numbers = [int(match[1]) for name in self.storage.list("commits") if (match := _NUMBER.fullmatch(name))]
             names = [commit_name(number) for number in sorted(numbers, reverse=True) if number > chain.number]
+            later = self._later_appends(chain, content or b"")
             if self.content(chain.number + 1) == content:
                 self.storage.delete(names)
+                self.chain = None
+                for header, body in later:
+                    self._append_again(header, body)
             self.chain = None
             return names[::-1]
+
+    def _later_appends(self, chain: Chain, refused: bytes) -> list[tuple[Header, Body]]:
+        """Return the commits in which members added rows after the one that is refused.
+
+        Writers who do not read cannot see what is wrong in the body of a commit; their rows are acknowledged.
+        """
+        keys, appends = self.existing().joined(chain.members), list[tuple[Header, Body]]()
+        before, number = refused, chain.number + 2
+        while (content := self.content(number)) is not None:
+            with contextlib.suppress(StoreError, KeyFileError):
+                header, _ = header_of(content, number)
+                if header.previous != hashlib.sha256(before).hexdigest():
+                    break
+                if next_members(self._mark, number, chain.members, content) is chain.members:
+                    body = opened(self._mark, number, content, keys)
+                    if body.kind in ("append", "delete"):
+                        appends.append((header, body))
+            before, number = content, number + 1
+        return appends
+
+    def _append_again(self, header: Header, body: Body) -> None:
+        """Add the objects of a commit that was deleted, if they open and fit the index."""
+        layout = header.dimension, header.precision
+        while True:
+            keys, chain = self.existing(), self.advance()
+            fits = chain.dimension is None or (chain.dimension, chain.precision) == layout
+            known = {*chain.objects, *chain.replaced, *chain.voided}
+            objects = [each for each in body.adds if each.as_of is None and each.name not in known]
+            objects = [each for each in objects if fits and self._opens(each, layout)]
+            noted = (body.encoder, body.encoder_name) if chain.encoder_tag is None else (None, None)
+            if not objects or self._published(
+                chain, chain.commit("append", keys, time=time.time(), layout=layout, encoder=noted, adds=objects)
+            ):
+                return
+
+    def _opens(self, stored: StoredObject, layout: tuple[int | None, str | None]) -> bool:
+        """Return whether an object is there, undamaged, and of this layout."""
+        with contextlib.suppress(FileNotFoundError, StoreError, SealingError, KeyFileError):
+            file = self.storage.open(stored, fresh=True)
+            with contextlib.closing(Segment(file, stored.name, self.existing(), front=stored.front)) as segment:
+                segment.check()
+                return (segment.rows, segment.dimension, segment.precision) == (stored.rows, *layout)
+        return False
 
     def reencode(self, encoder: TextEncoder, *, show_progress: bool | None = None) -> None:
         """See `SealedIndex.reencode`."""

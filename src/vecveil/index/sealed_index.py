@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import itertools
 import json
@@ -24,7 +25,7 @@ import pyarrow as pa
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wrong_type
 from vecveil.index.audit_log import AuditEntry, AuditLog
 from vecveil.index.blob import check_range, metadata_json
-from vecveil.index.filters import MetadataTable, Where, check_compared, check_where, named_fields
+from vecveil.index.filters import MetadataTable, Where, check_compared, check_where, is_empty, named_fields
 from vecveil.index.index_keys import KeySource
 from vecveil.index.log import RETAIN, SegmentLog, StorageOptions
 from vecveil.index.members import Member, Role, checked_member, public_keys
@@ -722,8 +723,9 @@ class SealedIndex:
         """Delete the commits from the first one on that is refused; return their names.
 
         Somebody who can write to the storage, such as a former writer, can put a commit there that no member made, and
-        thereby stop everybody. No owner acknowledged it or what follows. Run it on a machine that uses the index: it
-        refuses to delete a commit that this machine has seen to be good.
+        thereby stop everybody. No reader has accepted it or what follows; what other writers added after it is added
+        again. Run it on a machine that uses the index: it refuses to delete a commit that this machine has seen to be
+        good. It removes no segment that does not open: restore a copy of the index in an empty place.
 
         Raises:
             InvalidInputError: the index was never shared.
@@ -873,6 +875,8 @@ class SealedIndex:
 
     def _opened(self, places: list[tuple[LoadedSegment, int]]) -> Unsealed:
         """Return these rows; texts and metadata come from the local copy of the segments."""
+        if places:
+            self._log.check_rights()  # hits and iterators may be older than the keys' lifetime
         # The index may have been encoded again since these rows were found.
         n = places[0][0].segment.dimension if places else self._snapshot().dimension or 0
         vectors = np.zeros((len(places), n), np.float32)
@@ -929,10 +933,10 @@ class _RestrictedIndex(SealedIndex):
     """
 
     def __init__(self, index: SealedIndex, where: Mapping[str, Any]) -> None:
-        if not isinstance(where, Mapping) or not where:
-            raise InvalidInputError(f"{_OWNER}.restricted: `where` is a mapping that is not empty.", param="where")
         check_where(where, f"{_OWNER}.restricted")
-        self._index, self._forced = index, where
+        if not isinstance(where, Mapping) or is_empty(where):
+            raise InvalidInputError(f"{_OWNER}.restricted: `where` is a mapping with a condition.", param="where")
+        self._index, self._forced = index, copy.deepcopy(where)  # masks are made later
         self._tables: WeakKeyDictionary[LoadedSegment, MetadataTable] = WeakKeyDictionary()
         self._words: WeakKeyDictionary[LoadedSegment, Words] = WeakKeyDictionary()
         # Numbers of rows, not masks: there may be a thousand tenants.
@@ -1012,9 +1016,11 @@ def _encoder(encoder: Any) -> TextEncoder | None:
 def _check_choice(ids: Any, where: Where | None, owner: str) -> None:
     if (ids is None) is (where is None):
         raise InvalidInputError(f"{owner}: pass either ids or where.", param="ids")
-    if isinstance(where, Mapping) and not where:
+    if where is not None:
+        check_where(where, owner)
+    if is_empty(where):
         raise InvalidInputError(
-            f"{owner}: `where` is empty, which every row matches. For all rows pass the ids: index.ids().",
+            f"{owner}: `where` has no condition, so that every row matches. For all rows pass the ids: index.ids().",
             param="where",
         )
 

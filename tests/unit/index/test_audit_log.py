@@ -160,6 +160,22 @@ def test_a_line_cut_short_by_a_crash_is_none(tmp_path: Path) -> None:
     assert (chain.records, check.broken, check.unfinished) == (18, [], 1)
 
 
+@pytest.mark.parametrize("others", [b"x" * 2**19, b"[" * 100_000, b"x\n" * 2**18])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_others_append_neither_stops_the_log_nor_begins_a_chain(
+    tmp_path: Path, others: bytes, restarted: bool
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    log = filled(path, 3)
+    with open(path, "ab") as file:
+        file.write(others + b"\n")
+    filled(path, 1) if restarted else log.write("search", index="notes")
+    check = verify([path])
+    assert [chain.records for chain in check.chains.values()] == [4]
+    assert not check.broken
+    assert check.unfinished
+
+
 def test_several_processes_write_one_chain(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     work = (

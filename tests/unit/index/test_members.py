@@ -383,8 +383,20 @@ def test_a_list_whose_public_key_is_not_that_of_its_data_key_is_refused(index: I
     changed = signed(
         index, "owner", header={"members": msgspec.structs.replace(listing, index_key=other)}, content=content
     )
-    with raises("E-SEAL-OPEN"):
-        index.chain.follow(changed, MemberKeys(WHO["reader"], index.base.uuid, None))
+    index.seen_by("reader")  # whose key has opened the data key already
+    for keys in (MemberKeys(WHO["reader"], index.base.uuid, None), index.keys["reader"]):
+        with raises("E-SEAL-OPEN"):
+            index.chain.follow(changed, keys)
+
+
+def test_a_forged_list_leaves_no_data_key_in_the_process_that_refuses_it(index: Index) -> None:
+    """The storage shows it once, with the id of the index's data key, and then what the members wrote."""
+    assert index.chain.members is not None
+    stranger = MemberKeys(WHO["stranger"], index.base.uuid, None)
+    stranger._opened[index.chain.key_id] = stranger._opened[stranger.renewed()]
+    listing = stranger.listing(index.people("second", "writer"), index.chain.key_id, renew=False)
+    index.keys["second"].joined(dataclasses.replace(index.chain.members, listing=listing))
+    assert index.seen_by("second").complete
 
 
 def test_the_list_before_is_verified_without_the_chain_between(index: Index) -> None:

@@ -223,15 +223,15 @@ class ServeSettings:
                 if grant.index not in self.indexes:
                     raise InvalidInputError("serve: `grants` names an index that is not served.", param="grants")
                 if grant.where is not None:
-                    from vecveil.index.filters import check_where  # needs pyarrow
+                    from vecveil.index.filters import check_where, is_empty  # needs pyarrow
 
-                    if not grant.where:
+                    check_where(grant.where, owner="serve")
+                    if is_empty(grant.where):
                         raise InvalidInputError(
-                            "serve: a `where` in `grants` is empty, which every row matches. Leave it out to grant "
-                            "the whole index.",
+                            "serve: a `where` in `grants` has no condition, so that every row matches. Leave it out to "
+                            "grant the whole index.",
                             param="grants",
                         )
-                    check_where(grant.where, owner="serve")
 
     @property
     def is_local(self) -> bool:
