@@ -206,8 +206,8 @@ class SegmentLog:
             self.advance()  # a list of members may say otherwise by now
         if not self.existing().reads:
             raise KeyFileError(
-                f"{_OWNER}: this key wraps keys and does not unwrap them: a member who only writes, or a key provider "
-                "without unwrap. This process adds and deletes rows, and does nothing else.",
+                f"{_OWNER}: This key adds rows and deletes them by id, and opens none. It is that of a member who only "
+                "writes, or of a key provider without unwrap. Use the key of a reader or owner.",
                 code="E-SEAL-OPEN",
                 param="key",
             )
