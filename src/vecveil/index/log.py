@@ -361,8 +361,9 @@ class SegmentLog:
         if expected not in (None, founder):
             raise StoreError(
                 f"The list of members of {self.location} does not begin with the owner {expected}, whom `owner` or an "
-                f"earlier use of this machine names, but with {founder or 'nobody: the index was never shared'}. The "
-                "storage shows another index or history. Ask that owner.",
+                f"earlier use of this machine names, but with {founder or 'nobody: the index was never shared'}. Name "
+                "the owner who shared the index first, not a later one. If you did, the storage shows another index "
+                "or history: ask that owner.",
                 code="E-INDEX-OWNER",
                 param="owner",
             )
