@@ -19,6 +19,7 @@ import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -117,10 +118,16 @@ class KeyFile:
         path = expanded(path)
         owner = "KeyFile.from_file"
         try:
-            if path.stat().st_size > _LARGEST_FILE:
+            status = path.stat()
+            # Reading a pipe would wait for its writer.
+            if not stat.S_ISREG(status.st_mode):
+                raise KeyFileError(
+                    f"{owner}: {path.name} is a folder, pipe or device (`path`). Name a key file.", param="path"
+                )
+            if status.st_size > _LARGEST_FILE:
                 raise KeyFileError(f"{owner}: {path.name} is too large for a key file (`path`).", param="path")
             # Refuse a file that others can read before reading it.
-            others = os.name == "posix" and path.stat().st_mode & 0o077
+            others = os.name == "posix" and status.st_mode & 0o077
             text = "" if others else path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             number = getattr(error, "errno", None)

@@ -600,6 +600,7 @@ def test_a_writer_who_does_not_read_fills_the_index_unverified(shared: Shared, t
     done = run(*command, "--add", "--json")
     assert done.code == 0, done.err
     assert "not verified" in done.err
+    assert "there already" not in done.err  # it cannot see them
     assert (done.json["written"], done.json["compared"]) == (1, 0)
     with shared.open("reader") as reader:
         assert reader.get(["second"]).texts == ["new"]

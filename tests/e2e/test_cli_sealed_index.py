@@ -178,6 +178,8 @@ def test_an_index_is_shared(tmp_path: Path) -> None:
     assert listed[1].endswith("reader  Anna")
     assert index("get", "anna", "a").out == "a  hello\n"
     assert index("get", "ingest", "a").code == 1
+    # Not that the index records no encoder, which this key cannot see.
+    assert "opens none" in run("search", place, "hello", "--seal-key", keys["ingest"]).err
     assert index("delete", "ingest", "b").code == 0
     assert index("remove", "anna", public["ingest"]).code == 1
     removed = json.loads(index("remove", "owner", public["anna"], "--json").out)

@@ -466,7 +466,9 @@ def test_doctor_checks_the_service(awskms: Service, tmp_path: Path, monkeypatch:
     awskms.restore()
     source = f"{awskms.origin}:{tmp_path}/data.keys"
     assert "works: wraps, unwraps, refuses another context" in run("doctor", "--seal-key", source)
-    assert json.loads(run("doctor", "--seal-key", source, "--json"))["provider"].startswith("works")
+    checked = json.loads(run("doctor", "--seal-key", source, "--json"))
+    assert checked["provider"].startswith("works")
+    assert checked["keys"]["--seal-key"].startswith("not made yet")
     assert not (tmp_path / "data.keys").exists()
     Sealer(source).keys.create("notes")
     assert "works: wraps" in run("doctor", "--seal-key", source)

@@ -49,6 +49,7 @@ SHOWN = (
 )
 """Variables whose values are shown. Others that begin with VECVEIL_ may contain keys: only their name is."""
 NOT_SHOWN = "set (value not shown)"
+NOT_FOUND = "not found"
 
 
 @click.command("doctor", epilog="\b\nExample:\n  vecveil doctor\n  vecveil doctor --seal-key search.keys\n")
@@ -75,9 +76,12 @@ def command(ctx: click.Context, key_file: Path | None, seal_key: str | None, nam
     origin = None if seal_key is None else split_source(seal_key)[0]
     provided = origin is not None and not origin.startswith("env:")
     problem = _provider_problem(str(seal_key)) if provided else None
+    keys = {option: readers(file) for option, file in files.items() if file is not None}
+    if provided and keys["--seal-key"] == NOT_FOUND:
+        keys["--seal-key"] = "not made yet: the first write makes the file of the data keys"
     report = examine() | {
         "provider": (problem or "works: wraps, unwraps, refuses another context") if provided else None,
-        "keys": {option: readers(file) for option, file in files.items() if file is not None},
+        "keys": keys,
         "fingerprint": None if named is None else fingerprint(named),
     }
     if as_json:
@@ -335,7 +339,7 @@ def readers(file: Path) -> str:
     try:
         mode = file.stat().st_mode
     except (OSError, ValueError):
-        return "not found"
+        return NOT_FOUND
     if not stat.S_ISREG(mode):
         return "not a file"
     if os.name != "posix":  # Windows has no mode bits

@@ -190,10 +190,12 @@ def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, 
 def _copied(done: Filling, source: str, dest: str, as_json: bool) -> None:
     if done.skipped:
         note(f"{done.skipped:,} bad rows are left out.")
-    note(f"{done.written:,} rows written to {short_name(dest)}; {done.rows - done.written:,} were there already.")
     if done.rows and not done.compared:
+        # Such a key cannot see which rows are there, and has written them all.
+        note(f"{done.written:,} rows written to {short_name(dest)}.")
         warn("not verified: this key adds rows and opens none.")
     else:
+        note(f"{done.written:,} rows written to {short_name(dest)}; {done.rows - done.written:,} were there already.")
         note(
             f"Verified: count and ids of all {done.rows:,} rows; vectors, texts and metadata of {done.compared:,} "
             "rows. Keep the key file: without it nothing opens."

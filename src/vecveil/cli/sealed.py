@@ -214,6 +214,7 @@ def _search_index(location: str, query: str, options: dict[str, Any]) -> Ranking
     name, seal_key = options["encoder"], options["seal_key"]
     with opened(location, seal_key) as index:
         if name is None and index.noted_encoder is None:
+            index.count()  # A key that opens no row cannot see the encoder: that error comes first.
             raise click.UsageError("The index does not record its encoder: name it with --encoder.")
         if selected and not index.ids(selected):  # before an encoder is loaded, which may take long
             note("No row matches. Each condition takes its own --where; 2024 is a number, '\"2024\"' is a text.")

@@ -495,7 +495,8 @@ def outdated(number: int, newer: int) -> StoreError:
 def _broken(number: int, what: str) -> StoreError:
     return StoreError(
         f"Commit {number:,} of the index ({commit_name(number)}) {what}: it was altered or exchanged, or comes from "
-        "another index. Restore it from a backup of the storage.",
+        "another index. Restore it from a backup of the storage; if no member wrote it, an owner of a shared index "
+        "deletes it with `vecveil index repair`.",
         code="E-INDEX-CHAIN",
     )
 

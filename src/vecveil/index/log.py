@@ -215,8 +215,8 @@ class SegmentLog:
             self.advance()  # a list of members may say otherwise by now
         if not self.existing().reads:
             raise KeyFileError(
-                f"{_OWNER}: this key wraps keys and does not unwrap them: a member who only writes, or a key provider "
-                "without unwrap. This process adds and deletes rows, and does nothing else.",
+                f"{_OWNER}: This key adds rows and deletes them by id, and opens none. It is that of a member who only "
+                "writes, or of a key provider without unwrap. Use the key of a reader or owner.",
                 code="E-SEAL-OPEN",
                 param="key",
             )
@@ -374,8 +374,9 @@ class SegmentLog:
         if expected not in (None, founder):
             raise StoreError(
                 f"The list of members of {self.location} does not begin with the owner {expected}, whom `owner` or an "
-                f"earlier use of this machine names, but with {founder or 'nobody: the index was never shared'}. The "
-                "storage shows another index or history. Ask that owner.",
+                f"earlier use of this machine names, but with {founder or 'nobody: the index was never shared'}. Name "
+                "the owner who shared the index first, not a later one. If you did, the storage shows another index "
+                "or history: ask that owner.",
                 code="E-INDEX-OWNER",
                 param="owner",
             )

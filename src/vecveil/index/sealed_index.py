@@ -702,7 +702,7 @@ class SealedIndex:
         and so does an old copy of the storage.
 
         Raises:
-            InvalidInputError: nobody of this public string is a member, or it is this key file's own.
+            InvalidInputError: no member has this public string, or it is this key file's own.
             KeyFileError: this key file is no owner's.
         """
         public_keys(public)
@@ -712,7 +712,9 @@ class SealedIndex:
             pending = chain is not None and chain.members is not None and chain.members.listing.renew
             if not pending and all(member.public != public for member in members):
                 raise InvalidInputError(
-                    f"{_OWNER}.remove: nobody of this public string is a member.", code="E-INDEX-PUBLIC", param="public"
+                    f"{_OWNER}.remove: no member has this public string. `vecveil index members` lists them.",
+                    code="E-INDEX-PUBLIC",
+                    param="public",
                 )
             return [member for member in members if member.public != public]
 

@@ -92,6 +92,11 @@ def test_missing_binary_and_public_files(tmp_path: Path) -> None:
     for source in (None, b"env:VECVEIL_KEYS", 7):
         with raises("E-INPUT-TYPE", "source"):
             KeyFile.of(source)  # type: ignore[arg-type]
+    os.mkfifo(tmp_path / "pipe", 0o600)  # reading it would wait for a writer
+    (tmp_path / "folder").mkdir(0o755)  # chmod 600 would not help
+    for name in ("pipe", "folder"):
+        with pytest.raises(KeyFileError, match="is a folder, pipe or device"):
+            KeyFile.from_file(tmp_path / name)
     path = tmp_path / "public.key"
     path.write_text(record())
     path.chmod(0o640)
