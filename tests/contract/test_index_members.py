@@ -235,6 +235,10 @@ def test_two_owners_change_the_list_at_once(shared: Shared, monkeypatch: pytest.
     roles = {each["public"]: each["roles"] for each in owner.members().members}
     assert roles[shared.public["stranger"]] == ("reader",)
     assert roles[shared.public["writer"]] == ("reader", "writer")
+    meanwhile.append(lambda: owner.remove(shared.public["stranger"]))
+    with raises("E-INDEX-BUSY"):  # a removal is not undone by a call that began before it
+        second.share(shared.public["stranger"], ["reader", "writer"])
+    assert shared.public["stranger"] not in {each["public"] for each in owner.members().members}
     meanwhile.append(lambda: owner.remove(shared.public["second"]))
     with raises("E-SEAL-COLLECTION"):
         second.share(shared.public["stranger"], "owner")

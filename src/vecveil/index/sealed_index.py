@@ -682,10 +682,18 @@ class SealedIndex:
             InvalidInputError: not a public string, or an owner would take its own role.
             KeyFileError: this key file is no owner's.
         """
-        new = checked_member(public, roles, name)
+        new, known = checked_member(public, roles, name), False
 
         def changed(members: Sequence[Member]) -> list[Member]:
+            nonlocal known
             earlier = next((member for member in members if member.public == public), None)
+            if earlier is None and known:  # on a later list than the one that this call began with
+                raise StoreError(
+                    f"{_OWNER}.share: another owner removed the member meanwhile. To add the member again, repeat the "
+                    "call.",
+                    code="E-INDEX-BUSY",
+                )
+            known = earlier is not None
             if earlier is None:
                 return [*members, new]
             entry = Member(public, new.roles, name or earlier.name)
