@@ -225,16 +225,17 @@ class Chain:
             body = opened(self.mark, number, content, keys)
         except RetiredKeyError:
             return after
-        signers = self.members or members
-        if signers is not None:
-            signer = signers.member(header.signer)
+        if (signers := self.members or members) is not None:
+            signer = signers.listing.member(header.signer)
             if signer is None or not signer.may(body.kind):
-                raise _refused(number, header.signer, f"may not {_DOES[body.kind]}")
+                raise refused(number, header.signer, f"may not {_DOES[body.kind]}")
         if (header.members is not None) is not (
             body.kind == "members" or (body.kind == "renew keys" and self.members is not None)
         ):
             raise _broken(number, "has the wrong kind")
-        if body.kind in ("append", "delete", "members") and (body.removes or body.gone or any(map(_moved, body.adds))):
+        if body.kind in ("append", "delete", "members") and (
+            body.removes or body.gone or any(each.as_of is not None for each in body.adds)
+        ):
             raise _broken(number, "removes objects without replacing them")
         if (body.live is None) != (header.checkpoint != number):
             raise _broken(number, "names the wrong checkpoint")
@@ -356,7 +357,7 @@ class Chain:
         if self.members is None:
             return
         public = keys.signer.public if keys.signer else "veil1"
-        member = self.members.member(public)
+        member = self.members.listing.member(public)
         if member is None or not member.may(kind):
             roles = " and ".join(member.roles) if member else "not a member"
             raise KeyFileError(
@@ -382,24 +383,24 @@ def next_members(mark: Mark, number: int, before: Members | None, content: bytes
             raise _broken(number, "is signed, and the index has no members")
         return None
     if header.signer is None:
-        raise _refused(number, None, "is not signed")
+        raise refused(number, None, "is not signed")
     if header.in_force != (before.place if before else None):
         raise _broken(number, "names another list of members than the one in force")
     if listing is not None and (problem := listing.problem()):
         raise _broken(number, problem)
     signers = before.listing if before else listing
     assert signers is not None
-    signer = next((each for each in signers.members if each.public == header.signer), None)
+    signer = signers.member(header.signer)
     if signer is None:
-        raise _refused(number, header.signer, "is no member")
+        raise refused(number, header.signer, "is no member")
     if not is_signed(signer.public, content[-SIGNATURE_BYTES:], _signed(mark, number, content[:-SIGNATURE_BYTES])):
-        raise _refused(number, header.signer, "did not sign it")
+        raise refused(number, header.signer, "did not sign it")
     if not (signer.may("append") or signer.may("replace")):
-        raise _refused(number, header.signer, "only reads")
+        raise refused(number, header.signer, "only reads")
     if (listing is not None or header.epoch == number) and not signer.may("members"):
-        raise _refused(number, header.signer, "may not change members, keys or the encoder")
+        raise refused(number, header.signer, "may not change members, keys or the encoder")
     if (header.checkpoint == number or header.voids) and not signer.reads:
-        raise _refused(number, header.signer, "may not list or void objects")
+        raise refused(number, header.signer, "may not list or void objects")
     if before is not None and listing is None:
         if header.key_id != before.key_id:
             raise _broken(number, "was written under another data key than the index has")
@@ -474,22 +475,14 @@ def _signed(mark: Mark, number: int, content: bytes) -> bytes:
     return b"vecveil signature 1 " + _context(mark, number) + content
 
 
-def _moved(added: StoredObject) -> bool:
-    return added.as_of is not None
-
-
-def _refused(number: int, signer: str | None, what: str) -> StoreError:
+def refused(number: int, signer: str | None, what: str) -> StoreError:
+    """Return the error for a commit that no member may have made."""
     by = what if signer is None else f"names {signer} as its signer, who {what}"
     return StoreError(
         f"Commit {number:,} of the index ({commit_name(number)}) {by}. It is refused, and nothing is read or written "
         "after it. An owner deletes it with `vecveil index repair`.",
         code="E-INDEX-SIGNER",
     )
-
-
-def outdated(number: int, newer: int) -> StoreError:
-    """Return the error for a commit that names a list of members from before commit ``newer``."""
-    return _refused(number, None, f"names the members from before commit {newer:,}, which changed them")
 
 
 def _broken(number: int, what: str) -> StoreError:

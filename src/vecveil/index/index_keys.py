@@ -1,7 +1,7 @@
-"""The keys of an index: what wraps the random key of each of its objects.
+"""Keys of an index, which wrap the random key of each object.
 
-A `KeyStore` or single key has data keys, under which object keys are wrapped; a `KeyProvider` wraps each itself. Of a
-shared index each member's identity opens the data key, or only wraps.
+A `KeyStore` or single key has data keys, which wrap the object keys; a `KeyProvider` wraps each object key itself. In a
+shared index, a reader's identity opens the data key; a writer's identity can only wrap.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class _Unshared:
 
 def without_identity() -> KeyFileError:
     return KeyFileError(
-        "Members of an index need a key file with an identity, and this key has none. `vecveil key new FILE` makes "
-        "one, and adds an identity to a file that lacks it; single keys and key providers have no members.",
+        "A shared index requires a key file with an identity; this key has none. `vecveil key new FILE` makes a key "
+        "file, or adds an identity to FILE. Single keys and key providers cannot open a shared index.",
         code="E-INDEX-IDENTITY",
         param="key",
     )
@@ -171,7 +171,7 @@ class DataKeys(_Unshared):
         return self._keys()[0].key_id.hex()
 
     def check(self) -> None:
-        """Raise `KeyFileError` if a provider no longer unwraps the data keys, which it is asked once a lifetime."""
+        """Raise `KeyFileError` if a provider no longer unwraps the data keys, which it must do once per lifetime."""
         if isinstance(self.store, KeyStore) and self.store.provider is not None:
             self._keys()
 
@@ -188,8 +188,8 @@ class DataKeys(_Unshared):
     def _of_index(self, keys: CollectionKeys) -> tuple[DataKey, ...]:
         if keys.uuid != self.uuid:
             raise KeyFileError(
-                f"The keys of {self.collection[:80]!r} are of another index now: those of this one were erased or "
-                "renamed. Open the index again, with its own key file.",
+                f"The keys named {self.collection[:80]!r} now belong to another index: the keys of this index were "
+                "erased or renamed. Open the index again, with its own key file.",
                 code="E-SEAL-COLLECTION",
                 param="key",
             )
@@ -223,7 +223,7 @@ class MemberKeys:
     def reads(self) -> bool:
         if self._members is None:
             return self.base is not None
-        member = self._members.member(self.signer.public)
+        member = self._members.listing.member(self.signer.public)
         return member is not None and member.reads
 
     @property
@@ -231,12 +231,13 @@ class MemberKeys:
         """Whether the index's list has this identity, or the key file the keys of an index that was never shared."""
         if self._members is None:
             return self.base is not None
-        return self._members.member(self.signer.public) is not None
+        return self._members.listing.member(self.signer.public) is not None
 
     def joined(self, members: Members | None) -> MemberKeys:
         if members is None or members is self._members:
             return self
-        member, key_id, public = members.member(self.signer.public), members.key_id, members.listing.index_key
+        key_id, listing = members.key_id, members.listing
+        member, public = listing.member(self.signer.public), listing.index_key
         opened = self._opened.get(key_id)
         # A list that was refused afterwards may have had another key of this id.
         known = opened is not None and opened.public.public_bytes_raw() == public

@@ -1,7 +1,7 @@
 """Key providers: AWS KMS, Vault and OpenBao, Google Cloud KMS, Azure Key Vault, and PKCS#11 modules.
 
 ``SERVICE:NAME:STORE`` names a key of a service and the file of the data keys that it wraps. Each class calls the
-service's own client, which finds credentials as it always does; the service never hands out its key.
+service's own client, which finds the credentials; the service never returns its key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vecveil.index.keystore import KEY_BYTES, NONCE_BYTES, aead, framed
 
 
 class KeyService(ABC):
-    """A `KeyProvider` whose key lies in a service.
+    """A `KeyProvider` whose key a service holds.
 
     Args:
         name: of the key.

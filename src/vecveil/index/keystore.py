@@ -544,9 +544,8 @@ class KeyStore:
         """
         with self._changing() as record:
             entry = self._entry(collection, record)
-            for (_, key_id, _), secret in self._unwrapped_bytes(
-                entry
-            ).items():  # older keys move to the current master key
+            # Older keys move to the current master key.
+            for (_, key_id, _), secret in self._unwrapped_bytes(entry).items():
                 entry["keys"][key_id]["wrapped"] = self._rewrapped(secret, entry["uuid"], key_id)
                 if protector is not None:
                     entry["keys"][key_id].setdefault("protector", "unknown")  # not the protector of the rows to come

@@ -3,8 +3,8 @@
 An identity is one random secret in a key file. Two keys are derived from it: X25519 receives the data key of an index
 (HPKE, RFC 9180), Ed25519 signs commits. Their public string names the member; it is not secret.
 
-The list is in clear, since a writer who cannot read has to verify signers, too: the storage's operator sees the number,
-roles, names and public strings of the members.
+The list is in plain text, because a writer who cannot read has to verify signers, too. The storage's operator sees the
+number, roles, names and public strings of the members.
 """
 
 from __future__ import annotations
@@ -72,12 +72,16 @@ class MemberList(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         index_key: X25519 key to which writers seal the keys of their objects; derived from the data key.
-        renew: whether somebody was removed who has the data key.
+        renew: whether a removed member still has the data key.
     """
 
     index_key: Annotated[bytes, Meta(min_length=32, max_length=32)]
     members: tuple[Member, ...]
     renew: bool = False
+
+    def member(self, public: str | None) -> Member | None:
+        """Return the member with this public string, or None."""
+        return next((member for member in self.members if member.public == public), None)
 
     def problem(self) -> str | None:
         """Return what is wrong with the list, or None."""
@@ -88,9 +92,9 @@ class MemberList(Struct, frozen=True, forbid_unknown_fields=True):
             return "lists no owner"
         for member in self.members:
             if member.roles not in (("owner",), ("reader",), ("writer",), ("reader", "writer")):
-                return "lists a member with other roles than there are"
+                return "lists a member with unknown roles"
             if not (member.name or "x").isprintable() or (member.envelope is not None) is not member.reads:
-                return "lists a member in another form"
+                return "lists a member with an invalid name or envelope"
             try:
                 public_keys(member.public)
             except InvalidInputError:
@@ -112,10 +116,6 @@ class Members:
     founder: str
     key_id: str
     listing: MemberList
-
-    def member(self, public: str | None) -> Member | None:
-        """Return the member with this public string, or None."""
-        return next((member for member in self.listing.members if member.public == public), None)
 
 
 class Identity:
@@ -158,7 +158,7 @@ def public_keys(public: Any) -> tuple[X25519PublicKey, Ed25519PublicKey]:
         return X25519PublicKey.from_public_bytes(keys[:32]), Ed25519PublicKey.from_public_bytes(keys[32:])
     except (ValueError, TypeError, AttributeError):
         raise InvalidInputError(
-            "`public` is not the public string of a member, veil1…, or is cut. `vecveil key list FILE` prints it.",
+            "`public` is not a complete public string (veil1…). `vecveil key list FILE` prints it.",
             code="E-INDEX-PUBLIC",
             param="public",
         ) from None
@@ -179,7 +179,7 @@ def seal(secret: bytes, key: X25519PublicKey, context: bytes) -> bytes:
         return bytes(_suite().encrypt(secret, key, context))
     except ValueError:  # a key of low order, which no identity has
         raise InvalidInputError(
-            "`public` has a key that nothing can be sealed to.", code="E-INDEX-PUBLIC", param="public"
+            "`public` contains an invalid X25519 key.", code="E-INDEX-PUBLIC", param="public"
         ) from None
 
 
@@ -206,7 +206,7 @@ def derived(secret: bytes, purpose: bytes) -> bytes:
 
 
 def checked_member(public: Any, roles: Any, name: Any) -> Member:
-    """Return a member; raise `InvalidInputError` for arguments that no list may have."""
+    """Return a member; raise `InvalidInputError` for invalid arguments."""
     public_keys(public)
     listed = [roles] if isinstance(roles, str) else list(roles)
     if not listed or not set(listed) <= set(get_args(Role)):
@@ -222,7 +222,7 @@ def checked_member(public: Any, roles: Any, name: Any) -> Member:
 
 
 def lost_readers(before: Iterable[Member], after: Collection[Member]) -> bool:
-    """Return whether somebody who read the index no longer does."""
+    """Return whether a member who could read before cannot read after."""
     reading = {member.public for member in after if member.reads}
     return any(member.reads and member.public not in reading for member in before)
 

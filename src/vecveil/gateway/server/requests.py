@@ -480,8 +480,8 @@ class ApiKeys:
             further = named.get(name, ())
             if any(("search", grant.index) in grants for grant in further):
                 raise InvalidInputError(
-                    f"`grants` filters an index for the API key {name!r}, and its line in `api_keys` grants the whole "
-                    "index. Remove one.",
+                    f"`grants` filters an index for the API key {name!r}, but its line in `api_keys` grants the whole "
+                    "index. Remove one of the two grants.",
                     param="grants",
                 )
             grants |= {("search", grant.index) for grant in further}

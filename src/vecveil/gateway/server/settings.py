@@ -170,9 +170,12 @@ class ServeSettings:
         owner = "serve"
         self._check_grants()
         if self.audit_log is not None and not self.indexes:
-            raise InvalidInputError("serve: `audit_log` logs operations on indexes. Name one.", param="audit_log")
+            raise InvalidInputError("serve: `audit_log` requires an index in `indexes`.", param="audit_log")
         if isinstance(self.audit_log, logging.Handler) and self.workers != 1:
-            raise InvalidInputError("serve: with several `workers`, `audit_log` is no handler.", param="audit_log")
+            raise InvalidInputError(
+                "serve: several `workers` cannot share a handler. Pass a path, stdout or syslog as `audit_log`.",
+                param="audit_log",
+            )
         if not self.policies and not self.indexes:
             raise InvalidInputError(
                 "serve: there is nothing to serve. Name at least one in `policies` or `indexes`.",
