@@ -46,6 +46,7 @@ from vecveil.index.index_keys import IndexKeys, KeyId, RetiredKeyError
 from vecveil.index.members import (
     SEALED_BYTES,
     SIGNATURE_BYTES,
+    Digest,
     Member,
     MemberList,
     Members,
@@ -70,7 +71,6 @@ _DOES: dict[Kind, str] = {
 _BETWEEN = 64  # commits from checkpoint to checkpoint
 _MAGIC = b"vecveil commit 2"
 _LEAST_BODY = 1024
-_Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _Name = Annotated[str, Meta(pattern=r"^segments/[0-9a-f]{32}\Z")]
 _Count = Annotated[int, Meta(ge=0, lt=2**53)]
 
@@ -86,8 +86,8 @@ class StoredObject(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     name: _Name
-    digest: _Digest
-    front: _Digest
+    digest: Digest
+    front: Digest
     bytes: _Count
     rows: _Count
     as_of: _Count | None = None
@@ -102,7 +102,7 @@ class StoredObject(Struct, frozen=True, forbid_unknown_fields=True):
 class Header(Struct, frozen=True, forbid_unknown_fields=True):
     """The part of a commit in clear, which the ciphertext authenticates."""
 
-    previous: _Digest
+    previous: Digest
     key_id: KeyId
     wrapped: bytes
     checkpoint: _Count

@@ -217,21 +217,19 @@ class MemberKeys:
     ) -> None:
         self.signer, self.uuid, self.base = signer, index, base
         self._members = members
+        self._member = members.listing.member(signer.public) if members else None
         self._opened = {} if opened is None else opened  # by key id, of every list followed so far
 
     @property
     def reads(self) -> bool:
         if self._members is None:
             return self.base is not None
-        member = self._members.listing.member(self.signer.public)
-        return member is not None and member.reads
+        return self._member is not None and self._member.reads
 
     @property
     def is_member(self) -> bool:
         """Whether the index's list has this identity, or the key file the keys of an index that was never shared."""
-        if self._members is None:
-            return self.base is not None
-        return self._members.listing.member(self.signer.public) is not None
+        return (self.base if self._members is None else self._member) is not None
 
     def joined(self, members: Members | None) -> MemberKeys:
         if members is None or members is self._members:

@@ -74,6 +74,12 @@ def framed(part: bytes) -> bytes:
     return len(part).to_bytes(4, "little") + part
 
 
+def unframed(content: bytes) -> tuple[bytes, bytes]:
+    """Return the part at the start of ``content`` that `framed` wrote, and the rest."""
+    end = 4 + int.from_bytes(content[:4], "little")
+    return content[4:end], content[end:]
+
+
 def typed_value(value: str | bool | int | float, *, param: str = "metadata") -> bytes:
     """Return a metadata value as bytes that begin with its type.
 
@@ -178,7 +184,7 @@ def check_provider(provider: KeyProvider) -> None:
 
 def _master_of(wrapped: bytes) -> str:
     """Return the id of the master key that `MasterKeys` wrapped a data key under."""
-    return wrapped[4 : 4 + int.from_bytes(wrapped[:4], "little")].decode(errors="replace")
+    return unframed(wrapped)[0].decode(errors="replace")
 
 
 class MasterKeys:
@@ -194,11 +200,10 @@ class MasterKeys:
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
         name = _master_of(wrapped)
-        end = 4 + len(name.encode())
-        nonce, body = wrapped[end : end + NONCE_BYTES], wrapped[end + NONCE_BYTES :]
         if name not in self._keys.keys:
             raise InvalidTag
-        return self._cipher(name).decrypt(nonce, body, context)
+        _, body = unframed(wrapped)
+        return self._cipher(name).decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], context)
 
     def _cipher(self, key_id: str) -> AESGCMSIV:
         secret = self._keys.key(key_id).secret_for_noise()

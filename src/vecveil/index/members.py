@@ -31,14 +31,14 @@ SEALED_BYTES = 80  # of a 32-byte key: X25519 key, ciphertext and tag
 _PREFIX = "veil1"
 _LONGEST_NAME = 100
 Public = Annotated[str, Meta(pattern=r"^veil1[0-9A-Za-z_-]{91}\Z")]
-_Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class Place(Struct, frozen=True, forbid_unknown_fields=True):
     """Number and digest of a commit."""
 
     number: Annotated[int, Meta(ge=1, lt=2**53)]
-    digest: _Digest
+    digest: Digest
 
 
 class Member(Struct, frozen=True, forbid_unknown_fields=True):

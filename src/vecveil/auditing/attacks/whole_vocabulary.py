@@ -123,7 +123,9 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
             weight_decay=self.weight_decay,
             device=device,
         )
-        model = self._model(torch, inputs.weights.shape[1], np.log(_unigrams(ids, counts, len(names))), session.rng)
+        # The logarithm of a word that only validation texts contain would be -inf.
+        totals = 1 + np.bincount(ids.ravel(), counts.ravel(), minlength=len(names))
+        model = self._model(torch, inputs.weights.shape[1], np.log(totals / totals.sum()), session.rng)
 
         def epoch_batches(epoch: int, rng: np.random.Generator) -> list[Batch]:
             Y = inputs(session.knowledge.draw(train.X, rng))
@@ -232,10 +234,3 @@ def _padded(bags: Sequence[Counter[str]], names: Sequence[str]) -> tuple[Array, 
         for j, pair in enumerate(bag):
             ids[i, j], counts[i, j] = pair
     return ids, counts
-
-
-def _unigrams(ids: Array, counts: Array, size: int) -> Array:
-    """Return the frequency of each word among all of them; one is added to each count."""
-    totals = 1 + np.bincount(ids.ravel(), counts.ravel(), minlength=size)
-    shares: Array = totals / totals.sum()
-    return shares

@@ -22,7 +22,7 @@ _MAX_NAME = 100
 _MAX_WORKERS = 128
 _MAX_FILE_BYTES = 2**20
 _FILE = "serve --config"
-_INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of an index or an API key
 # Options whose values are paths, and options whose values may be folders, relative to the file's folder.
 _PATHS = ("protector", "key", "ledger", "api_keys", "seal_key", "audit_log")
 _FOLDERS = ("encoder", "upstream")
@@ -182,7 +182,7 @@ class ServeSettings:
                 code="E-INPUT",
                 param="policies",
             )
-        if not all(isinstance(name, str) and _INDEX_NAME.fullmatch(name) for name in self.indexes):
+        if not all(isinstance(name, str) and NAME.fullmatch(name) for name in self.indexes):
             raise InvalidInputError(
                 "serve: the name of an index is part of a URL. Use 1 to 100 letters, digits, '.', "
                 "'_', '-', a letter or digit first.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -224,6 +224,11 @@ class _KeptLaplace(Mechanism):
     splits: int
     _kept: Laplace
 
+    @property
+    @abstractmethod
+    def _projection(self) -> Matrix:
+        """Matrix (n, k) by which rows are multiplied before the noise."""
+
     def _keep(self, k: int) -> None:
         """Make the Laplace mechanism of the k coordinates, which checks ``epsilon`` and ``splits``."""
         object.__setattr__(self, "_kept", Laplace(k, self.epsilon, self.splits))
@@ -236,6 +241,16 @@ class _KeptLaplace(Mechanism):
     def advantage(self, distances: Vector) -> Vector:
         """Return the total variation, exactly."""
         return self._kept.advantage(distances)
+
+    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
+        projection = self._projection
+        return elliptical_laplace_guarantee(
+            epsilon=self.epsilon,
+            covariance=np.eye(projection.shape[1]),
+            projection=projection,
+            fitted_on=fitted_on,
+            step=self.step,
+        )
 
     def parameters(self) -> dict[str, float]:
         return self._kept.parameters()
@@ -274,6 +289,10 @@ class ProjectedLaplace(_KeptLaplace):
             raise InvalidInputError("`basis` is (n, k) with orthonormal columns.", param="basis")
         object.__setattr__(self, "basis", np.ascontiguousarray(basis))
         self._keep(basis.shape[1])
+
+    @property
+    def _projection(self) -> Matrix:
+        return self.basis
 
     @cached_property
     def dimension(self) -> int:
@@ -318,15 +337,6 @@ class ProjectedLaplace(_KeptLaplace):
     def noise_ratio(self, rms_norm: float) -> float:
         # As for noise of this deviation in all n dimensions, so that methods compare.
         return self.least_deviation * float(np.sqrt(self.dimension)) / rms_norm
-
-    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
-        return elliptical_laplace_guarantee(
-            epsilon=self.epsilon,
-            covariance=np.eye(self.basis.shape[1]),
-            projection=self.basis,
-            fitted_on=fitted_on,
-            step=self.step,
-        )
 
     def rescaled(self, factor: float) -> Mechanism:
         return ProjectedLaplace(self.basis, self.epsilon / factor, self.splits)
@@ -375,7 +385,7 @@ class TruncatedLaplace(_KeptLaplace):
         if mask.ndim != 1 or not mask.any() or (mask < 0).any() or (mask > 1).any():
             raise InvalidInputError("`mask` has n numbers from 0 to 1, not all 0.", param="mask")
         object.__setattr__(self, "mask", mask)
-        self._keep(np.count_nonzero(mask))
+        self._keep(int(np.count_nonzero(mask)))
 
     def __repr__(self) -> str:
         return f"TruncatedLaplace({len(self.kept)} of {self.dimension} dimensions, epsilon={self.epsilon:g})"
@@ -384,6 +394,10 @@ class TruncatedLaplace(_KeptLaplace):
     def kept(self) -> Any:
         """Positions of the k kept dimensions, ascending."""
         return np.flatnonzero(self.mask)
+
+    @property
+    def _projection(self) -> Matrix:
+        return np.diag(self.mask)[:, self.kept]
 
     @property
     def dimension(self) -> int:
@@ -415,18 +429,6 @@ class TruncatedLaplace(_KeptLaplace):
         """Return ‖(x − x') ⊙ m‖₂ of each pair of rows; a map ``down`` after the noise only lowers the advantage."""
         differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
         return np.asarray(np.linalg.norm(differences * self.mask, axis=1))
-
-    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
-        n, k = self.dimension, len(self.kept)
-        made = elliptical_laplace_guarantee(
-            epsilon=self.epsilon, covariance=np.eye(n), down=np.eye(n)[self.kept], fitted_on=fitted_on, step=self.step
-        )
-        return replace(
-            made,
-            noise_norm=k / self.epsilon,
-            epsilon_euclidean_worst=self.epsilon * float(self.mask.max()),
-            epsilon_euclidean_best=self.epsilon * float(self.mask[self.kept].min()),
-        )
 
     def rescaled(self, factor: float) -> Mechanism:
         return TruncatedLaplace(self.mask, self.epsilon / factor, self.splits)
