@@ -54,9 +54,9 @@ class IndexKeys(Protocol):
     """Wraps and unwraps the object keys of one index; ``name`` is the object's, to which the wrapped key is bound.
 
     Attributes:
-        uuid: of the index.
+        uuid: UUID of the index.
         signer: identity of the key file, or None.
-        reads: whether object keys can be unwrapped. An object that can only wrap makes a process that only adds.
+        reads: whether the keys can unwrap object keys. A process whose keys only wrap can only add rows.
     """
 
     uuid: uuid.UUID
@@ -199,9 +199,9 @@ class DataKeys(_Unshared):
 class MemberKeys:
     """The keys of a member, with the identity of a key file.
 
-    Before an index is shared they are the founder's data keys. Then the list in force has the data key in an envelope
-    for each member who reads; each key of an object is sealed to the index's public key, which follows from it. So a
-    writer who cannot read wraps keys, too, and has nothing that opens them.
+    Before an index is shared, these are the founder's data keys. Afterwards the list in force contains the data key in
+    an envelope for each reader. Object keys are sealed to the index's public key, which is derived from the data key: a
+    writer who cannot read can wrap object keys, but cannot open them.
 
     Args:
         base: data keys that the key file has for this index, or None.
@@ -256,7 +256,7 @@ class MemberKeys:
         return MemberKeys(self.signer, self.uuid, self.base, members, self._opened)
 
     def renewed(self) -> str:
-        """Make a data key; return its id. It is in memory alone until a list has it in envelopes."""
+        """Make a data key and return its id. The key is only in memory until a list has it in envelopes."""
         key_id = secrets.token_hex(KEY_ID_BYTES)
         self._opened[key_id] = _MemberKey(key_id, secrets.token_bytes(KEY_BYTES), self.uuid)
         return key_id
@@ -366,7 +366,7 @@ class KeySource:
     """The user's ``key``: opens the keys of an existing index, or makes the keys of a new one.
 
     Args:
-        name: under which a `KeyStore` notes a new index.
+        name: name of a new index in a `KeyStore`.
     """
 
     def __init__(self, key: Any, name: str) -> None:
@@ -427,12 +427,12 @@ class KeySource:
         return DataKeys(self._key, index=index) if single else ProviderKeys(self._key, index)
 
     def discard(self, keys: IndexKeys) -> None:
-        """Delete the keys of `new` again: another process has made the index first."""
+        """Delete the keys that `new` made, after another process made the index first."""
         base = founders(keys)
         if base is not None and isinstance(base.store, KeyStore):
             base.store.erase(base.collection)
 
 
 def founders(keys: IndexKeys) -> DataKeys | None:
-    """Return the data keys that the key store or single key has, or None."""
+    """Return the data keys of the key store or single key, or None."""
     return keys.base if isinstance(keys, MemberKeys) else keys if isinstance(keys, DataKeys) else None

@@ -29,8 +29,8 @@ class KeyService(ABC):
     """A `KeyProvider` whose key a service holds.
 
     Args:
-        name: of the key.
-        client: a client of the service's library; None makes one, which takes credentials from the environment.
+        name: name of the key.
+        client: client of the service's library; None makes a client with credentials from the environment.
     """
 
     scheme: ClassVar[str]
@@ -118,7 +118,7 @@ class AwsKms(KeyService):
 
 
 def _text(context: bytes) -> dict[str, str]:
-    """Return the context of a data key as CloudTrail and key policies can read it; another one in base64."""
+    """Return the context of a data key, readable in CloudTrail and key policies if it is ASCII, else in base64."""
     return {"vecveil": context.decode() if context.isascii() else base64.b64encode(context).decode()}
 
 

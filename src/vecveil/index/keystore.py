@@ -341,9 +341,9 @@ class KeyStore:
     Args:
         path: key file of `vecveil key new`; with ``provider``, a file that need not exist yet.
         provider: wraps the data keys instead of the key file's master key.
-        lifetime (300): seconds for which a data key stays in memory until it is unwrapped again, by default those of
-            the variable VECVEIL_KEY_LIFETIME. Withdrawn rights stop reads and writes within this time. A longer one
-            bridges longer failures of the provider. 0 asks it at each use.
+        lifetime (300): seconds after which the store unwraps a data key again; the variable VECVEIL_KEY_LIFETIME sets
+            the default. Withdrawn rights stop reads and writes within this time. A longer lifetime bridges longer
+            failures of the provider. 0 unwraps at each use.
 
     Several processes may use one file: each change locks its folder, reads the file anew and replaces it atomically.
     A file system without locks is refused. On Windows one process at a time may seal, rotate or erase.

@@ -40,7 +40,7 @@ from vecveil.index.chain import (
     list_name,
     next_members,
     opened,
-    refused,
+    refusal,
 )
 from vecveil.index.heads import Head, HeadMemory
 from vecveil.index.index_keys import (
@@ -362,7 +362,7 @@ class SegmentLog:
         for name in listed:
             number = int(match[1]) if (match := _LIST.fullmatch(name)) else 0
             if there < number <= start and header_of(self.needed(number), number)[0].members is not None:
-                raise refused(start + 1, None, f"names the members from before commit {number:,}, which changed them")
+                raise refusal(start + 1, None, f"names the members from before commit {number:,}, which changed them")
 
     def check_founder(self, known: Head | None, chain: Chain) -> None:
         """Raise unless the first list of members is by the owner whom the caller or this machine expects."""

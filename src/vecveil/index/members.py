@@ -1,4 +1,4 @@
-"""Members of an index: identities, roles, and the list of members that a commit carries.
+"""Members of an index: identities, roles, and the list of members in a commit.
 
 An identity is one random secret in a key file. Two keys are derived from it: X25519 receives the data key of an index
 (HPKE, RFC 9180), Ed25519 signs commits. Their public string names the member; it is not secret.
@@ -47,8 +47,8 @@ class Member(Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         public: public string of the identity.
         roles: ``owner`` alone, or ``reader``, ``writer`` or both.
-        name: of the owners' choice, or None; the storage's operator sees it.
-        envelope: the data key, sealed to the member; None for a member who does not read.
+        name: name that an owner chose, or None; the storage's operator sees it.
+        envelope: data key, sealed to the member; None for a member who cannot read.
     """
 
     public: Public
@@ -68,10 +68,10 @@ class Member(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MemberList(Struct, frozen=True, forbid_unknown_fields=True):
-    """The list that a commit carries.
+    """List of members in a commit.
 
     Attributes:
-        index_key: X25519 key to which writers seal the keys of their objects; derived from the data key.
+        index_key: X25519 public key, derived from the data key; writers seal the keys of their objects to it.
         renew: whether a removed member still has the data key.
     """
 
@@ -107,9 +107,9 @@ class Members:
     """The members of an index after a commit.
 
     Attributes:
-        place: of the commit with the list.
+        place: place of the commit with the list.
         founder: public string of the owner who signed the first list.
-        key_id: of the data key in the envelopes.
+        key_id: id of the data key in the envelopes.
     """
 
     place: Place
@@ -196,7 +196,7 @@ def envelope_context(index: UUID, key_id: str) -> bytes:
 
 
 def exchange_key(secret: bytes, index: UUID) -> X25519PrivateKey:
-    """Return the key of an index that opens the object keys of writers; it follows from the data key."""
+    """Return the key, derived from the data key of an index, that opens the object keys of writers."""
     return X25519PrivateKey.from_private_bytes(derived(secret, b"index exchange" + index.bytes))
 
 

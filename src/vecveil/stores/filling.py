@@ -262,7 +262,7 @@ def _copy(
     reads = not exists or index.reads
     if not reads and not add:
         raise KeyFileError(
-            "This key adds rows and opens none, so a copy with it is not compared with the source. To write all rows "
+            "This key adds rows and opens none, so that a copy cannot be compared with the source. To write all rows "
             "of the source unverified, pass add=True (--add).",
             param="key",
         )

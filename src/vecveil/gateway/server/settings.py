@@ -224,7 +224,7 @@ class ServeSettings:
                 raise InvalidInputError("serve: `grants` grants an index twice to one key.", param="grants")
             for grant in grants:
                 if grant.index not in self.indexes:
-                    raise InvalidInputError("serve: `grants` names an index that is not served.", param="grants")
+                    raise InvalidInputError("serve: `grants` names an index that `indexes` lacks.", param="grants")
                 if grant.where is not None:
                     from vecveil.index.filters import check_where, is_empty  # needs pyarrow
 

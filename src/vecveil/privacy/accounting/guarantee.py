@@ -224,7 +224,7 @@ def elliptical_laplace_guarantee(
     Args:
         covariance: Σ, (n, n), trace n; (k, k) with a projection on k dimensions.
         down: T as an (m, n) matrix of full row rank, or None for the identity.
-        projection: Q (n, k) of rank k, or None. With Q, Σ must be I, and ``down`` is ignored.
+        projection: Q (n, k) of rank k, or None. With Q, Σ is I, and ``down`` is ignored.
         fitted_on, step: source of the fitted parameters, and grid of releases, for the conditions.
     """
     n = covariance.shape[0]
