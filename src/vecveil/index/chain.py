@@ -17,8 +17,8 @@ The state of an index is what its chain says, and nothing else. The rules:
    an object outside of the chain may be a leftover, or its writer may be about to add it.
 8. An owner of the data key begins the list of members with a commit ``members``. From then on a member signs every
    commit, which names the list in force. Owners may make every commit; writers append and delete; writers who are
-   readers may also replace. A list, a change of the data key or the encoder, and a checkpoint are in plain text, so that
-   a writer who cannot read also refuses them from members without the right.
+   readers may also replace. A list, a change of the data key or the encoder, and a checkpoint are in plain text, so
+   that a writer who cannot read also refuses them from members without the right.
 
 Anything else is an error that names the commit.
 """
