@@ -16,6 +16,7 @@ from harness.command_line import run
 from harness.errors import raises
 from harness.store_factories import STORES, chroma_server
 from vecveil import SealedIndex
+from vecveil.errors import InvalidInputError
 from vecveil.index import Sealer
 from vecveil.index.blob import SqliteBlobs
 from vecveil.keys import KeyFile
@@ -414,6 +415,13 @@ def test_rows_of_an_index_leave_the_embedding_cache(tmp_path: Path) -> None:
         kept = forget_rows(index, ["none"], tmp_path / "api.json", name="x")
     assert kept.cached is None
     assert any("embedding cache was not searched" in sentence for sentence in kept.remains)
+    EmbeddingCache(tmp_path / "cache", "some encoder").put(["a"], X[:1])
+    with SealedIndex(place, tmp_path / "search.keys") as index:
+        for where in ({}, None):
+            with pytest.raises(InvalidInputError):
+                forget_rows(index, None, tmp_path / "no.json", name="x", where=where, cache=tmp_path / "cache")
+    assert matching_texts(tmp_path / "cache", ["a"]) == 1
+    assert not (tmp_path / "no.json").exists()
     texts = ["former", "a", "b", "listed", "other"]
     EmbeddingCache(tmp_path / "cache", "some encoder").put(texts, X[: len(texts)])
     ids.write_text("a\nc\n")

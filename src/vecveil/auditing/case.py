@@ -219,20 +219,22 @@ class Case:
         judged, labels, groups = side.judged[self.test], self.labels[self.test], self.groups[self.test]
         return train, LabelledVectors(judged, labels, groups, subjects=self.subjects_of(self.test))
 
+    def unseen_corpus(self) -> list[str]:
+        """Return the attacker's texts that equal no test text."""
+        tested = _tested(self)
+        return [text for text in self.options.attacker_texts if normalise_text(text) not in tested]
+
     def written(self, side: Side, *, corpus: bool = True) -> tuple[TextVectors, TextVectors]:
         """Return all training texts, with the corpus if it can be protected like them, and the test texts."""
         rows = self.training_rows
         X, texts, groups = side.learn[rows], [self.texts[i] for i in rows], self.groups[rows]
-        if corpus and self.options.attacker_texts and self.encode is not None and side.learns_from_clean:
-            tested = _tested(self)
-            further = [text for text in self.options.attacker_texts if normalise_text(text) not in tested]
-            further = list(dict.fromkeys(further))
-            if further:
-                X = np.concatenate([X, self.encode(further).astype(X.dtype)])
-                texts += further
-                # Every corpus text is a separate group, numbered above the groups of the audit.
-                own = int(self.groups.max()) + 1
-                groups = np.concatenate([groups, np.arange(own, own + len(further))])
+        further = list(dict.fromkeys(self.unseen_corpus())) if corpus and side.learns_from_clean else []
+        if further and self.encode is not None:
+            X = np.concatenate([X, self.encode(further).astype(X.dtype)])
+            texts += further
+            # Every corpus text is a separate group, numbered above the groups of the audit.
+            own = int(self.groups.max()) + 1
+            groups = np.concatenate([groups, np.arange(own, own + len(further))])
         judged = TextVectors(side.judged[self.test], [self.texts[i] for i in self.test], self.groups[self.test])
         return TextVectors(X, texts, groups), judged
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from vecveil.auditing.attacks import ALGENAttack, AttackResult, GEIAAttack, Vec2TextAttack
-from vecveil.auditing.attacks.attack import normalise_text
 from vecveil.auditing.attacks.reconstruction.vec2text import PRESETS
 from vecveil.auditing.attacks.reconstruction.zero_shot import (
     CausalLanguageModel,
@@ -102,9 +101,7 @@ def _language_model(case: Case) -> LanguageModel:
     o = case.options
     if o.language_model is not None:
         return CausalLanguageModel(o.language_model, device=o.device)
-    tested = {normalise_text(case.texts[i]) for i in (*case.test, *case.ordinary_test)}
-    further = [text for text in o.attacker_texts if normalise_text(text) not in tested]
-    return NgramLanguageModel([*(case.texts[i] for i in case.training_rows), *further])
+    return NgramLanguageModel([*(case.texts[i] for i in case.training_rows), *case.unseen_corpus()])
 
 
 class _CleanDecoder:

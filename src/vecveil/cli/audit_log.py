@@ -44,9 +44,9 @@ def verify_command(files: tuple[Path, ...], noted: tuple[str, ...], as_json: boo
             data(f"Chain {name}: {chain.records:,} lines, {chain.first_time} to {chain.last_time}; {begins}.")
             data(f"Last digest: {chain.last}")
         if check.unfinished:
-            data(f"{check.unfinished:,} lines are no records, as a crash or a full disk leaves them.")
+            data(f"{check.unfinished:,} lines are not records. A crash or a full disk leaves such lines.")
     places = [f"{file}, line {number}" for file, number in check.broken[:10]]
     if places or check.missing:
-        absent = f"{len(check.missing)} noted digests are not there." if check.missing else ""
-        lines = f"Before these lines something was edited, moved or removed: {'; '.join(places)}." if places else ""
+        absent = f"{len(check.missing)} noted digests belong to no line." if check.missing else ""
+        lines = f"Lines before these were edited, moved or removed: {'; '.join(places)}." if places else ""
         raise DataFileError(f"{lines} {absent}".strip(), code="E-AUDIT-LOG-BROKEN", param="files")

@@ -24,7 +24,7 @@ from vecveil.validation import check_count
 _OWNER = "AuditLog"
 _TAIL = 2**18  # bytes at the end of a file that contain its last record, unless somebody appended others
 _MOST_FIELDS, _MOST_CHARACTERS = 32, 100  # of the fields of a record
-_LOCK_SECONDS = 10.0  # for which other processes may write
+_LOCK_SECONDS = 10.0  # to wait while other processes write
 _CHANGES = ("add", "delete", "compact", "forget", "reseal", "reencode", "share", "remove", "repair")
 _LOCK = threading.Lock()
 if hasattr(os, "register_at_fork"):
@@ -34,7 +34,7 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass
 class AuditEntry:
-    """What an operation adds to its line: the number of rows, and the fields that its filter compares."""
+    """Fields of an operation's line: the number of rows, the fields that its filter compares, and the result."""
 
     rows: int | None = None
     fields: Callable[[], Iterable[str]] = tuple
@@ -87,7 +87,7 @@ class AuditLog:
             self._handler = self._file
         else:
             raise wrong_type(_OWNER, "destination", "a path or a logging.Handler", destination)
-        # By default logging prints an error and goes on.
+        # By default logging prints an error and continues.
         setattr(self._handler, "handleError", _raise)  # noqa: B010
         self._process = 0
         self._chain = self._previous = ""
@@ -110,10 +110,10 @@ class AuditLog:
         try:
             yield entry
         except BaseException as error:
-            result = error.code if isinstance(error, VecveilError) else type(error).__name__
-            write(rows=entry.rows, fields=entry.fields(), result=result)
+            entry.result = error.code if isinstance(error, VecveilError) else type(error).__name__
             raise
-        write(rows=entry.rows, fields=entry.fields(), result=entry.result)
+        finally:
+            write(rows=entry.rows, fields=entry.fields(), result=entry.result)
 
     def write(
         self,
@@ -169,7 +169,7 @@ class AuditLog:
                 size = file.seek(0, os.SEEK_END)
                 chain, previous, complete = self._end_of(file, path)
                 line = _line(record, chain, previous)
-                # A line that a crash or a full disk cut short stays, and counts as none.
+                # A line that a crash or a full disk cut short stays; `verify` counts it as unfinished.
                 written = _log_record(line if complete else f"\n{line}")
                 try:
                     if size and handler.shouldRollover(written):
@@ -195,7 +195,7 @@ class AuditLog:
         if self._own is not None and self._own[0] == _first_line(file):
             file.seek(self._own[1])
             if digest_of(file.read(self._own[2])) != self._previous:
-                previous = self._previous  # somebody removed or edited it: `verify` notices that it is not there
+                previous = self._previous  # somebody removed or edited that line: `verify` then notices
         return chain, previous, complete
 
 

@@ -16,9 +16,9 @@ The state of an index is what its chain says, and nothing else. The rules:
 7. A commit names in clear the objects that are void: no commit has added them, and no later commit may. Until then
    an object outside of the chain may be a leftover, or its writer may be about to add it.
 8. An owner of the data key begins the list of members with a commit ``members``. From then on a member signs every
-   commit, and it names the list in force. Owners may do everything, writers append and delete, those who also read
-   replace. A list, a change of the data key or the encoder, and a checkpoint show in clear, so that a writer who cannot
-   read refuses them, too, from anybody who may not.
+   commit, which names the list in force. Owners may make every commit; writers append and delete; writers who are
+   readers may also replace. A list, a change of the data key or the encoder, and a checkpoint are in plain text, so
+   that a writer who cannot read also refuses them from members without the right.
 
 Anything else is an error that names the commit.
 """
@@ -46,6 +46,7 @@ from vecveil.index.index_keys import IndexKeys, KeyId, RetiredKeyError
 from vecveil.index.members import (
     SEALED_BYTES,
     SIGNATURE_BYTES,
+    Digest,
     Member,
     MemberList,
     Members,
@@ -70,7 +71,6 @@ _DOES: dict[Kind, str] = {
 _BETWEEN = 64  # commits from checkpoint to checkpoint
 _MAGIC = b"vecveil commit 2"
 _LEAST_BODY = 1024
-_Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _Name = Annotated[str, Meta(pattern=r"^segments/[0-9a-f]{32}\Z")]
 _Count = Annotated[int, Meta(ge=0, lt=2**53)]
 
@@ -82,12 +82,12 @@ class StoredObject(Struct, frozen=True, forbid_unknown_fields=True):
         digest: SHA-256 of its bytes.
         front: SHA-256 of its bytes before the blocks, by which a reader of parts knows their key.
         as_of: commit that a rewrite was planned on; None for an append.
-        commit: that added the object.
+        commit: number of the commit that added the object.
     """
 
     name: _Name
-    digest: _Digest
-    front: _Digest
+    digest: Digest
+    front: Digest
     bytes: _Count
     rows: _Count
     as_of: _Count | None = None
@@ -100,9 +100,9 @@ class StoredObject(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Header(Struct, frozen=True, forbid_unknown_fields=True):
-    """The part of a commit in clear, which the ciphertext authenticates."""
+    """Plain-text part of a commit, which the ciphertext authenticates."""
 
-    previous: _Digest
+    previous: Digest
     key_id: KeyId
     wrapped: bytes
     checkpoint: _Count
@@ -154,12 +154,12 @@ class Chain:
     """The state after commit ``number``.
 
     Attributes:
-        digest: of commit ``number``, or of ``index.json``.
+        digest: digest of commit ``number``, or of ``index.json``.
         complete: whether ``objects`` and ``replaced`` are known; False until a checkpoint has been opened.
         objects: live objects by name.
         replaced: removed objects that the storage may still have, each with the time of its removal.
         voided: names that the commits followed so far declared void.
-        members: list of members in force, or None of an index that was never shared.
+        members: list of members in force; None if the index was never shared.
     """
 
     mark: Mark
@@ -225,16 +225,17 @@ class Chain:
             body = opened(self.mark, number, content, keys)
         except RetiredKeyError:
             return after
-        signers = self.members or members
-        if signers is not None:
-            signer = signers.member(header.signer)
+        if (signers := self.members or members) is not None:
+            signer = signers.listing.member(header.signer)
             if signer is None or not signer.may(body.kind):
-                raise _refused(number, header.signer, f"may not {_DOES[body.kind]}")
+                raise refusal(number, header.signer, f"may not {_DOES[body.kind]}")
         if (header.members is not None) is not (
             body.kind == "members" or (body.kind == "renew keys" and self.members is not None)
         ):
             raise _broken(number, "has the wrong kind")
-        if body.kind in ("append", "delete", "members") and (body.removes or body.gone or any(map(_moved, body.adds))):
+        if body.kind in ("append", "delete", "members") and (
+            body.removes or body.gone or any(each.as_of is not None for each in body.adds)
+        ):
             raise _broken(number, "removes objects without replacing them")
         if (body.live is None) != (header.checkpoint != number):
             raise _broken(number, "names the wrong checkpoint")
@@ -304,8 +305,8 @@ class Chain:
             time: seconds since 1970 by the writer's clock; only the age of replaced objects depends on it.
             layout: dimension and precision of the vectors.
             encoder: fingerprint and name; (None, None) keeps what the index notes.
-            key_id: of the data key after ``renew keys``.
-            members: the list after ``members``.
+            key_id: id of the data key after ``renew keys``.
+            members: list of members after ``members``.
         """
         number, keys = self.number + 1, keys.joined(self.members)
         body = Body(kind, time, tuple(adds), tuple(removes), tuple(gone), *encoder)
@@ -356,7 +357,7 @@ class Chain:
         if self.members is None:
             return
         public = keys.signer.public if keys.signer else "veil1"
-        member = self.members.member(public)
+        member = self.members.listing.member(public)
         if member is None or not member.may(kind):
             roles = " and ".join(member.roles) if member else "not a member"
             raise KeyFileError(
@@ -370,7 +371,7 @@ class Chain:
 def next_members(mark: Mark, number: int, before: Members | None, content: bytes) -> Members | None:
     """Return the list in force after commit ``number``; check the commit's signer, and a list that it carries.
 
-    Nothing is opened: a writer who cannot read checks the same.
+    The check opens nothing, so that a writer who cannot read makes it, too.
 
     Raises:
         StoreError: the signer is not in the list before, did not sign, or may not make such a commit.
@@ -382,24 +383,24 @@ def next_members(mark: Mark, number: int, before: Members | None, content: bytes
             raise _broken(number, "is signed, and the index has no members")
         return None
     if header.signer is None:
-        raise _refused(number, None, "is not signed")
+        raise refusal(number, None, "is not signed")
     if header.in_force != (before.place if before else None):
         raise _broken(number, "names another list of members than the one in force")
     if listing is not None and (problem := listing.problem()):
         raise _broken(number, problem)
     signers = before.listing if before else listing
     assert signers is not None
-    signer = next((each for each in signers.members if each.public == header.signer), None)
+    signer = signers.member(header.signer)
     if signer is None:
-        raise _refused(number, header.signer, "is no member")
+        raise refusal(number, header.signer, "is no member")
     if not is_signed(signer.public, content[-SIGNATURE_BYTES:], _signed(mark, number, content[:-SIGNATURE_BYTES])):
-        raise _refused(number, header.signer, "did not sign it")
+        raise refusal(number, header.signer, "did not sign it")
     if not (signer.may("append") or signer.may("replace")):
-        raise _refused(number, header.signer, "only reads")
+        raise refusal(number, header.signer, "only reads")
     if (listing is not None or header.epoch == number) and not signer.may("members"):
-        raise _refused(number, header.signer, "may not change members, keys or the encoder")
+        raise refusal(number, header.signer, "may not change members, keys or the encoder")
     if (header.checkpoint == number or header.voids) and not signer.reads:
-        raise _refused(number, header.signer, "may not list or void objects")
+        raise refusal(number, header.signer, "may not list or void objects")
     if before is not None and listing is None:
         if header.key_id != before.key_id:
             raise _broken(number, "was written under another data key than the index has")
@@ -474,22 +475,14 @@ def _signed(mark: Mark, number: int, content: bytes) -> bytes:
     return b"vecveil signature 1 " + _context(mark, number) + content
 
 
-def _moved(added: StoredObject) -> bool:
-    return added.as_of is not None
-
-
-def _refused(number: int, signer: str | None, what: str) -> StoreError:
+def refusal(number: int, signer: str | None, what: str) -> StoreError:
+    """Return the error for a commit that no member may have made."""
     by = what if signer is None else f"names {signer} as its signer, who {what}"
     return StoreError(
         f"Commit {number:,} of the index ({commit_name(number)}) {by}. It is refused, and nothing is read or written "
         "after it. An owner deletes it with `vecveil index repair`.",
         code="E-INDEX-SIGNER",
     )
-
-
-def outdated(number: int, newer: int) -> StoreError:
-    """Return the error for a commit that names a list of members from before commit ``newer``."""
-    return _refused(number, None, f"names the members from before commit {newer:,}, which changed them")
 
 
 def _broken(number: int, what: str) -> StoreError:

@@ -1,7 +1,7 @@
-"""The keys of an index: what wraps the random key of each of its objects.
+"""Keys of an index, which wrap the random key of each object.
 
-A `KeyStore` or single key has data keys, under which object keys are wrapped; a `KeyProvider` wraps each itself. Of a
-shared index each member's identity opens the data key, or only wraps.
+A `KeyStore` or single key has data keys, which wrap the object keys; a `KeyProvider` wraps each object key itself. In a
+shared index, a reader's identity opens the data key; a writer's identity can only wrap.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class IndexKeys(Protocol):
     """Wraps and unwraps the object keys of one index; ``name`` is the object's, to which the wrapped key is bound.
 
     Attributes:
-        uuid: of the index.
+        uuid: UUID of the index.
         signer: identity of the key file, or None.
-        reads: whether object keys can be unwrapped. An object that can only wrap makes a process that only adds.
+        reads: whether the keys can unwrap object keys. A process whose keys only wrap can only add rows.
     """
 
     uuid: uuid.UUID
@@ -125,8 +125,8 @@ class _Unshared:
 
 def without_identity() -> KeyFileError:
     return KeyFileError(
-        "Members of an index need a key file with an identity, and this key has none. `vecveil key new FILE` makes "
-        "one, and adds an identity to a file that lacks it; single keys and key providers have no members.",
+        "A shared index requires a key file with an identity; this key has none. `vecveil key new FILE` makes a key "
+        "file, or adds an identity to FILE. Single keys and key providers cannot open a shared index.",
         code="E-INDEX-IDENTITY",
         param="key",
     )
@@ -171,7 +171,7 @@ class DataKeys(_Unshared):
         return self._keys()[0].key_id.hex()
 
     def check(self) -> None:
-        """Raise `KeyFileError` if a provider no longer unwraps the data keys, which it is asked once a lifetime."""
+        """Raise `KeyFileError` if a provider no longer unwraps the data keys, which it must do once per lifetime."""
         if isinstance(self.store, KeyStore) and self.store.provider is not None:
             self._keys()
 
@@ -188,8 +188,8 @@ class DataKeys(_Unshared):
     def _of_index(self, keys: CollectionKeys) -> tuple[DataKey, ...]:
         if keys.uuid != self.uuid:
             raise KeyFileError(
-                f"The keys of {self.collection[:80]!r} are of another index now: those of this one were erased or "
-                "renamed. Open the index again, with its own key file.",
+                f"The keys named {self.collection[:80]!r} now belong to another index: the keys of this index were "
+                "erased or renamed. Open the index again, with its own key file.",
                 code="E-SEAL-COLLECTION",
                 param="key",
             )
@@ -199,9 +199,9 @@ class DataKeys(_Unshared):
 class MemberKeys:
     """The keys of a member, with the identity of a key file.
 
-    Before an index is shared they are the founder's data keys. Then the list in force has the data key in an envelope
-    for each member who reads; each key of an object is sealed to the index's public key, which follows from it. So a
-    writer who cannot read wraps keys, too, and has nothing that opens them.
+    Before an index is shared, these are the founder's data keys. Afterwards the list in force contains the data key in
+    an envelope for each reader. Object keys are sealed to the index's public key, which is derived from the data key: a
+    writer who cannot read can wrap object keys, but cannot open them.
 
     Args:
         base: data keys that the key file has for this index, or None.
@@ -217,26 +217,25 @@ class MemberKeys:
     ) -> None:
         self.signer, self.uuid, self.base = signer, index, base
         self._members = members
+        self._member = members.listing.member(signer.public) if members else None
         self._opened = {} if opened is None else opened  # by key id, of every list followed so far
 
     @property
     def reads(self) -> bool:
         if self._members is None:
             return self.base is not None
-        member = self._members.member(self.signer.public)
-        return member is not None and member.reads
+        return self._member is not None and self._member.reads
 
     @property
     def is_member(self) -> bool:
         """Whether the index's list has this identity, or the key file the keys of an index that was never shared."""
-        if self._members is None:
-            return self.base is not None
-        return self._members.member(self.signer.public) is not None
+        return (self.base if self._members is None else self._member) is not None
 
     def joined(self, members: Members | None) -> MemberKeys:
         if members is None or members is self._members:
             return self
-        member, key_id, public = members.member(self.signer.public), members.key_id, members.listing.index_key
+        key_id, listing = members.key_id, members.listing
+        member, public = listing.member(self.signer.public), listing.index_key
         opened = self._opened.get(key_id)
         # A list that was refused afterwards may have had another key of this id.
         known = opened is not None and opened.public.public_bytes_raw() == public
@@ -257,7 +256,7 @@ class MemberKeys:
         return MemberKeys(self.signer, self.uuid, self.base, members, self._opened)
 
     def renewed(self) -> str:
-        """Make a data key; return its id. It is in memory alone until a list has it in envelopes."""
+        """Make a data key and return its id. The key is only in memory until a list has it in envelopes."""
         key_id = secrets.token_hex(KEY_ID_BYTES)
         self._opened[key_id] = _MemberKey(key_id, secrets.token_bytes(KEY_BYTES), self.uuid)
         return key_id
@@ -367,7 +366,7 @@ class KeySource:
     """The user's ``key``: opens the keys of an existing index, or makes the keys of a new one.
 
     Args:
-        name: under which a `KeyStore` notes a new index.
+        name: name of a new index in a `KeyStore`.
     """
 
     def __init__(self, key: Any, name: str) -> None:
@@ -428,12 +427,12 @@ class KeySource:
         return DataKeys(self._key, index=index) if single else ProviderKeys(self._key, index)
 
     def discard(self, keys: IndexKeys) -> None:
-        """Delete the keys of `new` again: another process has made the index first."""
+        """Delete the keys that `new` made, after another process made the index first."""
         base = founders(keys)
         if base is not None and isinstance(base.store, KeyStore):
             base.store.erase(base.collection)
 
 
 def founders(keys: IndexKeys) -> DataKeys | None:
-    """Return the data keys that the key store or single key has, or None."""
+    """Return the data keys of the key store or single key, or None."""
     return keys.base if isinstance(keys, MemberKeys) else keys if isinstance(keys, DataKeys) else None

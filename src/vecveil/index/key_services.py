@@ -1,7 +1,7 @@
 """Key providers: AWS KMS, Vault and OpenBao, Google Cloud KMS, Azure Key Vault, and PKCS#11 modules.
 
 ``SERVICE:NAME:STORE`` names a key of a service and the file of the data keys that it wraps. Each class calls the
-service's own client, which finds credentials as it always does; the service never hands out its key.
+service's own client, which finds the credentials; the service never returns its key.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Any, ClassVar, final
 from cryptography.exceptions import InvalidTag
 
 from vecveil.errors import InvalidInputError, KeyFileError, optional_import
-from vecveil.index.keystore import KEY_BYTES, NONCE_BYTES, aead, framed
+from vecveil.index.keystore import KEY_BYTES, NONCE_BYTES, aead, framed, unframed
 
 
 class KeyService(ABC):
-    """A `KeyProvider` whose key lies in a service.
+    """A `KeyProvider` whose key a service holds.
 
     Args:
-        name: of the key.
-        client: a client of the service's library; None makes one, which takes credentials from the environment.
+        name: name of the key.
+        client: client of the service's library; None makes a client with credentials from the environment.
     """
 
     scheme: ClassVar[str]
@@ -38,6 +38,7 @@ class KeyService(ABC):
     form: ClassVar[str]
     pattern: ClassVar[str]
     remedy: ClassVar[str]
+    _client: Any
 
     def __init__(self, name: str, client: Any = None) -> None:
         if not re.fullmatch(self.pattern, name):
@@ -64,10 +65,6 @@ class KeyService(ABC):
 
     @abstractmethod
     def _unwrap(self, wrapped: bytes, context: bytes) -> bytes: ...
-
-    @cached_property
-    def _client(self) -> Any:
-        raise NotImplementedError
 
     def _reason(self, error: Exception) -> str:
         """Return the service's code for ``error``; its sentences may quote what was sent."""
@@ -121,7 +118,7 @@ class AwsKms(KeyService):
 
 
 def _text(context: bytes) -> dict[str, str]:
-    """Return the context of a data key as CloudTrail and key policies can read it; another one in base64."""
+    """Return the context of a data key, readable in CloudTrail and key policies if it is ASCII, else in base64."""
     return {"vecveil": context.decode() if context.isascii() else base64.b64encode(context).decode()}
 
 
@@ -142,18 +139,17 @@ class VaultTransit(KeyService):
 
     def _call(self, operation: str, content: dict[str, bytes], context: bytes) -> dict[str, str]:
         mount, _, key = self.name.rpartition("/")
-        transit = self._client.secrets.transit
-        method = transit.encrypt_data if operation == "encrypt" else transit.decrypt_data
         given = {name: value.decode() for name, value in content.items()}
+        method = getattr(self._client.secrets.transit, operation)
         reply = method(key, **given, associated_data=base64.b64encode(context).decode(), mount_point=mount)
         answer: dict[str, str] = reply["data"]
         return answer
 
     def _wrap(self, key: bytes, context: bytes) -> bytes:
-        return self._call("encrypt", {"plaintext": base64.b64encode(key)}, context)["ciphertext"].encode()
+        return self._call("encrypt_data", {"plaintext": base64.b64encode(key)}, context)["ciphertext"].encode()
 
     def _unwrap(self, wrapped: bytes, context: bytes) -> bytes:
-        return base64.b64decode(self._call("decrypt", {"ciphertext": wrapped}, context)["plaintext"])
+        return base64.b64decode(self._call("decrypt_data", {"ciphertext": wrapped}, context)["plaintext"])
 
 
 class GoogleKms(KeyService):
@@ -216,18 +212,13 @@ class AzureKeyVault(KeyService):
         return framed(version.encode()) + framed(result.encrypted_key) + nonce + aead(own).encrypt(nonce, key, context)
 
     def _unwrap(self, wrapped: bytes, context: bytes) -> bytes:
-        version, rest = _unframed(wrapped)
-        encrypted, body = _unframed(rest)
+        version, rest = unframed(wrapped)
+        encrypted, body = unframed(rest)
         if not re.fullmatch(rb"\w+", version):  # the file must not lead to another key
             raise InvalidTag
         client = self._client(f"{self.name}/{version.decode()}")
         own = client.unwrap_key("RSA-OAEP-256", encrypted).key
         return aead(own).decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], context)
-
-
-def _unframed(content: bytes) -> tuple[bytes, bytes]:
-    end = 4 + int.from_bytes(content[:4], "little")
-    return content[4:end], content[end:]
 
 
 class Pkcs11(KeyService):

@@ -74,6 +74,12 @@ def framed(part: bytes) -> bytes:
     return len(part).to_bytes(4, "little") + part
 
 
+def unframed(content: bytes) -> tuple[bytes, bytes]:
+    """Return the part at the start of ``content`` that `framed` wrote, and the rest."""
+    end = 4 + int.from_bytes(content[:4], "little")
+    return content[4:end], content[end:]
+
+
 def typed_value(value: str | bool | int | float, *, param: str = "metadata") -> bytes:
     """Return a metadata value as bytes that begin with its type.
 
@@ -178,7 +184,7 @@ def check_provider(provider: KeyProvider) -> None:
 
 def _master_of(wrapped: bytes) -> str:
     """Return the id of the master key that `MasterKeys` wrapped a data key under."""
-    return wrapped[4 : 4 + int.from_bytes(wrapped[:4], "little")].decode(errors="replace")
+    return unframed(wrapped)[0].decode(errors="replace")
 
 
 class MasterKeys:
@@ -194,11 +200,10 @@ class MasterKeys:
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
         name = _master_of(wrapped)
-        end = 4 + len(name.encode())
-        nonce, body = wrapped[end : end + NONCE_BYTES], wrapped[end + NONCE_BYTES :]
         if name not in self._keys.keys:
             raise InvalidTag
-        return self._cipher(name).decrypt(nonce, body, context)
+        _, body = unframed(wrapped)
+        return self._cipher(name).decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], context)
 
     def _cipher(self, key_id: str) -> AESGCMSIV:
         secret = self._keys.key(key_id).secret_for_noise()
@@ -336,9 +341,9 @@ class KeyStore:
     Args:
         path: key file of `vecveil key new`; with ``provider``, a file that need not exist yet.
         provider: wraps the data keys instead of the key file's master key.
-        lifetime (300): seconds for which a data key stays in memory until it is unwrapped again, by default those of
-            the variable VECVEIL_KEY_LIFETIME. Withdrawn rights stop reads and writes within this time. A longer one
-            bridges longer failures of the provider. 0 asks it at each use.
+        lifetime (300): seconds after which the store unwraps a data key again; the variable VECVEIL_KEY_LIFETIME sets
+            the default. Withdrawn rights stop reads and writes within this time. A longer lifetime bridges longer
+            failures of the provider. 0 unwraps at each use.
 
     Several processes may use one file: each change locks its folder, reads the file anew and replaces it atomically.
     A file system without locks is refused. On Windows one process at a time may seal, rotate or erase.
@@ -544,9 +549,8 @@ class KeyStore:
         """
         with self._changing() as record:
             entry = self._entry(collection, record)
-            for (_, key_id, _), secret in self._unwrapped_bytes(
-                entry
-            ).items():  # older keys move to the current master key
+            # Older keys move to the current master key.
+            for (_, key_id, _), secret in self._unwrapped_bytes(entry).items():
                 entry["keys"][key_id]["wrapped"] = self._rewrapped(secret, entry["uuid"], key_id)
                 if protector is not None:
                     entry["keys"][key_id].setdefault("protector", "unknown")  # not the protector of the rows to come

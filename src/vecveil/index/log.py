@@ -40,7 +40,7 @@ from vecveil.index.chain import (
     list_name,
     next_members,
     opened,
-    outdated,
+    refusal,
 )
 from vecveil.index.heads import Head, HeadMemory
 from vecveil.index.index_keys import (
@@ -169,7 +169,7 @@ class SegmentLog:
             raise closed(self.location)
 
     def check_rights(self) -> None:
-        """Raise if `close` was called, or a key provider refuses: rows in memory are not for withdrawn rights."""
+        """Raise if `close` was called, or if a key provider refuses: withdrawn rights must not read rows in memory."""
         self.check_open()
         if isinstance(self.keys, DataKeys):
             self.keys.check()
@@ -215,8 +215,8 @@ class SegmentLog:
             self.advance()  # a list of members may say otherwise by now
         if not self.existing().reads:
             raise KeyFileError(
-                f"{_OWNER}: This key adds rows and deletes them by id, and opens none. It is that of a member who only "
-                "writes, or of a key provider without unwrap. Use the key of a reader or owner.",
+                f"{_OWNER}: this key can add rows and delete them by id, but opens none. It belongs to a member who "
+                "only writes, or to a key provider without unwrap. Use the key of a reader or owner.",
                 code="E-SEAL-OPEN",
                 param="key",
             )
@@ -362,7 +362,7 @@ class SegmentLog:
         for name in listed:
             number = int(match[1]) if (match := _LIST.fullmatch(name)) else 0
             if there < number <= start and header_of(self.needed(number), number)[0].members is not None:
-                raise outdated(start + 1, number)
+                raise refusal(start + 1, None, f"names the members from before commit {number:,}, which changed them")
 
     def check_founder(self, known: Head | None, chain: Chain) -> None:
         """Raise unless the first list of members is by the owner whom the caller or this machine expects."""
@@ -373,10 +373,9 @@ class SegmentLog:
             expected = keys.signer.public  # this key file made the index
         if expected not in (None, founder):
             raise StoreError(
-                f"The list of members of {self.location} does not begin with the owner {expected}, whom `owner` or an "
-                f"earlier use of this machine names, but with {founder or 'nobody: the index was never shared'}. Name "
-                "the owner who shared the index first, not a later one. If you did, the storage shows another index "
-                "or history: ask that owner.",
+                f"The owner who first shared {self.location} should be {expected}, by `owner` or an earlier use of "
+                f"this machine; the storage names {founder or 'nobody: the index was never shared'}. Pass the owner "
+                "who shared the index first. If you did, the storage shows another index or history: ask that owner.",
                 code="E-INDEX-OWNER",
                 param="owner",
             )
@@ -835,9 +834,9 @@ class SegmentLog:
         self.clear()
 
     def change_members(self, change: Callable[[Sequence[Member]], Sequence[Member]]) -> None:
-        """Commit the list that ``change`` makes of the one in force; renew the keys if a reader is no longer in it.
+        """Commit the list that ``change`` returns for the current list; renew the keys if it drops a reader.
 
-        Two owners may do so at once: the later one changes the list of the earlier one.
+        If two owners call it at once, the later call changes the list of the earlier one.
         """
         with self._changing:
             for _ in range(_ROUNDS):
@@ -855,8 +854,8 @@ class SegmentLog:
                     break
                 if not any(member.public == keys.signer.public and "owner" in member.roles for member in after):
                     raise InvalidInputError(
-                        f"{_OWNER}: an owner cannot give up its own role, since it has to renew the keys then. Another "
-                        "owner can do it.",
+                        f"{_OWNER}: an owner cannot give up the role, because that owner would have to renew the keys "
+                        "afterwards. Ask another owner to change it.",
                         code="E-INDEX-ROLE",
                         param="public",
                     )
@@ -907,7 +906,7 @@ class SegmentLog:
             return names[::-1]
 
     def _later_appends(self, chain: Chain, refused: bytes) -> list[tuple[Header, Body]]:
-        """Return the commits in which members added rows after the one that is refused.
+        """Return the commits after the refused one in which members added or deleted rows.
 
         Writers who do not read cannot see what is wrong in the body of a commit; their rows are acknowledged.
         """
@@ -926,7 +925,7 @@ class SegmentLog:
         return appends
 
     def _append_again(self, header: Header, body: Body) -> None:
-        """Add the objects of a commit that was deleted, if they open and fit the index."""
+        """Add the objects of a deleted commit again, if they open and fit the index."""
         layout = header.dimension, header.precision
         while True:
             keys, chain = self.existing(), self.advance()

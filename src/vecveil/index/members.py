@@ -1,10 +1,10 @@
-"""Members of an index: identities, roles, and the list of members that a commit carries.
+"""Members of an index: identities, roles, and the list of members in a commit.
 
 An identity is one random secret in a key file. Two keys are derived from it: X25519 receives the data key of an index
 (HPKE, RFC 9180), Ed25519 signs commits. Their public string names the member; it is not secret.
 
-The list is in clear, since a writer who cannot read has to verify signers, too: the storage's operator sees the number,
-roles, names and public strings of the members.
+The list is in plain text, because a writer who cannot read has to verify signers, too. The storage's operator sees the
+number, roles, names and public strings of the members.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SEALED_BYTES = 80  # of a 32-byte key: X25519 key, ciphertext and tag
 _PREFIX = "veil1"
 _LONGEST_NAME = 100
 Public = Annotated[str, Meta(pattern=r"^veil1[0-9A-Za-z_-]{91}\Z")]
-_Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class Place(Struct, frozen=True, forbid_unknown_fields=True):
     """Number and digest of a commit."""
 
     number: Annotated[int, Meta(ge=1, lt=2**53)]
-    digest: _Digest
+    digest: Digest
 
 
 class Member(Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,8 +47,8 @@ class Member(Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         public: public string of the identity.
         roles: ``owner`` alone, or ``reader``, ``writer`` or both.
-        name: of the owners' choice, or None; the storage's operator sees it.
-        envelope: the data key, sealed to the member; None for a member who does not read.
+        name: name that an owner chose, or None; the storage's operator sees it.
+        envelope: data key, sealed to the member; None for a member who cannot read.
     """
 
     public: Public
@@ -68,16 +68,20 @@ class Member(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MemberList(Struct, frozen=True, forbid_unknown_fields=True):
-    """The list that a commit carries.
+    """List of members in a commit.
 
     Attributes:
-        index_key: X25519 key to which writers seal the keys of their objects; derived from the data key.
-        renew: whether somebody was removed who has the data key.
+        index_key: X25519 public key, derived from the data key; writers seal the keys of their objects to it.
+        renew: whether a removed member still has the data key.
     """
 
     index_key: Annotated[bytes, Meta(min_length=32, max_length=32)]
     members: tuple[Member, ...]
     renew: bool = False
+
+    def member(self, public: str | None) -> Member | None:
+        """Return the member with this public string, or None."""
+        return next((member for member in self.members if member.public == public), None)
 
     def problem(self) -> str | None:
         """Return what is wrong with the list, or None."""
@@ -88,9 +92,9 @@ class MemberList(Struct, frozen=True, forbid_unknown_fields=True):
             return "lists no owner"
         for member in self.members:
             if member.roles not in (("owner",), ("reader",), ("writer",), ("reader", "writer")):
-                return "lists a member with other roles than there are"
+                return "lists a member with unknown roles"
             if not (member.name or "x").isprintable() or (member.envelope is not None) is not member.reads:
-                return "lists a member in another form"
+                return "lists a member with an invalid name or envelope"
             try:
                 public_keys(member.public)
             except InvalidInputError:
@@ -103,19 +107,15 @@ class Members:
     """The members of an index after a commit.
 
     Attributes:
-        place: of the commit with the list.
+        place: place of the commit with the list.
         founder: public string of the owner who signed the first list.
-        key_id: of the data key in the envelopes.
+        key_id: id of the data key in the envelopes.
     """
 
     place: Place
     founder: str
     key_id: str
     listing: MemberList
-
-    def member(self, public: str | None) -> Member | None:
-        """Return the member with this public string, or None."""
-        return next((member for member in self.listing.members if member.public == public), None)
 
 
 class Identity:
@@ -158,7 +158,7 @@ def public_keys(public: Any) -> tuple[X25519PublicKey, Ed25519PublicKey]:
         return X25519PublicKey.from_public_bytes(keys[:32]), Ed25519PublicKey.from_public_bytes(keys[32:])
     except (ValueError, TypeError, AttributeError):
         raise InvalidInputError(
-            "`public` is not the public string of a member, veil1…, or is cut. `vecveil key list FILE` prints it.",
+            "`public` is not a complete public string (veil1…). `vecveil key list FILE` prints it.",
             code="E-INDEX-PUBLIC",
             param="public",
         ) from None
@@ -179,7 +179,7 @@ def seal(secret: bytes, key: X25519PublicKey, context: bytes) -> bytes:
         return bytes(_suite().encrypt(secret, key, context))
     except ValueError:  # a key of low order, which no identity has
         raise InvalidInputError(
-            "`public` has a key that nothing can be sealed to.", code="E-INDEX-PUBLIC", param="public"
+            "`public` contains an invalid X25519 key.", code="E-INDEX-PUBLIC", param="public"
         ) from None
 
 
@@ -196,7 +196,7 @@ def envelope_context(index: UUID, key_id: str) -> bytes:
 
 
 def exchange_key(secret: bytes, index: UUID) -> X25519PrivateKey:
-    """Return the key of an index that opens the object keys of writers; it follows from the data key."""
+    """Return the key, derived from the data key of an index, that opens the object keys of writers."""
     return X25519PrivateKey.from_private_bytes(derived(secret, b"index exchange" + index.bytes))
 
 
@@ -206,7 +206,7 @@ def derived(secret: bytes, purpose: bytes) -> bytes:
 
 
 def checked_member(public: Any, roles: Any, name: Any) -> Member:
-    """Return a member; raise `InvalidInputError` for arguments that no list may have."""
+    """Return a member; raise `InvalidInputError` for invalid arguments."""
     public_keys(public)
     listed = [roles] if isinstance(roles, str) else list(roles)
     if not listed or not set(listed) <= set(get_args(Role)):
@@ -222,7 +222,7 @@ def checked_member(public: Any, roles: Any, name: Any) -> Member:
 
 
 def lost_readers(before: Iterable[Member], after: Collection[Member]) -> bool:
-    """Return whether somebody who read the index no longer does."""
+    """Return whether a member who could read before cannot read after."""
     reading = {member.public for member in after if member.reads}
     return any(member.reads and member.public not in reading for member in before)
 

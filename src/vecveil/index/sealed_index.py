@@ -213,7 +213,7 @@ class SealedIndex:
 
     @property
     def reads(self) -> bool:
-        """Whether this key opens rows; a writer's, or that of a provider without ``unwrap``, adds and deletes them."""
+        """Whether this key opens rows. A writer's key, or a provider without ``unwrap``, only adds and deletes rows."""
         self._log.state()
         return self._log.existing().reads
 
@@ -287,7 +287,7 @@ class SealedIndex:
         Raises:
             InvalidInputError: no row has a field that ``where`` compares, or ``where`` is empty.
         """
-        _check_choice(ids, where, f"{_OWNER}.delete")
+        check_choice(ids, where, f"{_OWNER}.delete")
         with self._operation("delete", where, changes=True) as entry:
             if where is not None and self.exists():
                 self.refresh()
@@ -532,10 +532,10 @@ class SealedIndex:
         return rows
 
     def restricted(self, where: Mapping[str, Any]) -> SealedIndex:
-        """Return this index as somebody sees it who may read only the rows that match ``where``.
+        """Return a read-only view of the rows that match ``where``, a mapping.
 
-        It searches, counts and gets these rows and changes none; another row is as one that does not exist: for
-        errors, ids, and the document frequencies of ``hybrid``. A filter is a mapping. It closes with this index.
+        Other rows do not exist for the view: not in errors, ids or the document frequencies of ``hybrid``. Filters of
+        the view are mappings, too. The view closes with this index.
         """
         return _RestrictedIndex(self, where)
 
@@ -581,7 +581,7 @@ class SealedIndex:
             StoreError: there is no index, or others keep adding rows that match.
         """
         owner = f"{_OWNER}.forget"
-        _check_choice(ids, where, owner)
+        check_choice(ids, where, owner)
         with self._operation("forget", where, changes=True) as entry:
             entry.rows = rows = self._forget(ids, owner) if where is None else self._forget_matching(where, owner)
         return rows
@@ -594,8 +594,6 @@ class SealedIndex:
         return there
 
     def _forget_matching(self, where: Where, owner: str) -> int:
-        check_where(where, owner)
-
         def outdated(snapshot: Snapshot) -> set[str]:
             """Return the segments with a version that matches and is not current."""
             parts = snapshot.parts.items()
@@ -639,8 +637,8 @@ class SealedIndex:
     def reseal(self, *, show_progress: bool | None = None) -> int:
         """Rewrite every segment under a new data key and delete the older keys; return the number of rows.
 
-        Others go on reading and writing. After an interruption call it again. Commits from before no longer open; those
-        of a shared index open for who could read then, as an older copy of the storage does.
+        Others go on reading and writing. After an interruption call it again. Earlier commits no longer open. In a
+        shared index, members who could read earlier commits and older copies of the storage still can.
 
         Raises:
             InvalidInputError: the key is no key store, so there is no key to delete.
@@ -652,7 +650,7 @@ class SealedIndex:
         return rows
 
     def members(self) -> MembersOfIndex:
-        """Return who may read and write; of an index that was never shared nobody is listed.
+        """Return who may read and write. The list is empty if the index was never shared.
 
         Raises:
             StoreError: there is no index.
@@ -680,7 +678,7 @@ class SealedIndex:
 
         Raises:
             InvalidInputError: not a public string, or an owner would take its own role.
-            KeyFileError: this key file is no owner's.
+            KeyFileError: this key file does not belong to an owner.
         """
         new, known = checked_member(public, roles, name), False
 
@@ -703,7 +701,7 @@ class SealedIndex:
             self._log.change_members(changed)
 
     def remove(self, public: str) -> None:
-        """Take a member from the list; of one who reads, renew the keys as `reseal` does.
+        """Remove a member; if the member could read, renew the keys as `reseal` does.
 
         Commits that the member signs from then on are refused. After an interruption call it again, by this or another
         owner; until then `members` reports that the renewal is pending. What the member copied stays readable to them,
@@ -711,7 +709,7 @@ class SealedIndex:
 
         Raises:
             InvalidInputError: no member has this public string, or it is this key file's own.
-            KeyFileError: this key file is no owner's.
+            KeyFileError: this key file does not belong to an owner.
         """
         public_keys(public)
 
@@ -730,7 +728,7 @@ class SealedIndex:
             self._log.change_members(changed)
 
     def repair(self) -> list[str]:
-        """Delete the commits from the first one on that is refused; return their names.
+        """Delete the first commit that is refused and all later ones; return their names.
 
         Somebody who can write to the storage, such as a former writer, can put a commit there that no member made, and
         thereby stop everybody. No reader has accepted it or what follows; what other writers added after it is added
@@ -739,7 +737,7 @@ class SealedIndex:
 
         Raises:
             InvalidInputError: the index was never shared.
-            KeyFileError: this key file is no owner's.
+            KeyFileError: this key file does not belong to an owner.
             StoreError: a commit that this machine has seen is damaged. Restore it from a backup.
         """
         with self._operation("repair", changes=True):
@@ -787,7 +785,7 @@ class SealedIndex:
             yield entry
 
     def logged_fields(self, where: Where | None) -> list[str]:
-        """Return the fields that ``where`` names, and ``?`` for those of no row: a caller may have put a text there."""
+        """Return the fields that ``where`` names, and ``?`` for a field that no row has: it may be a text."""
         try:
             check_where(where, _OWNER)
         except InvalidInputError:
@@ -1023,7 +1021,7 @@ def _encoder(encoder: Any) -> TextEncoder | None:
     return load_encoder(encoder, cache=None) if isinstance(encoder, str) else as_text_encoder(encoder, cache=None)
 
 
-def _check_choice(ids: Any, where: Where | None, owner: str) -> None:
+def check_choice(ids: Any, where: Where | None, owner: str) -> None:
     if (ids is None) is (where is None):
         raise InvalidInputError(f"{owner}: pass either ids or where.", param="ids")
     if where is not None:

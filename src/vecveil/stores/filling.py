@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, KeyFileError, StoreError
 from vecveil.index.blob import SEALED_FIELD
-from vecveil.index.filters import Where, check_where
-from vecveil.index.sealed_index import SealedIndex
+from vecveil.index.filters import Where
+from vecveil.index.sealed_index import SealedIndex, check_choice
 from vecveil.index.sealer import Unsealed
 from vecveil.runtime import progress
 from vecveil.stores.forgetting import CACHE_CLEARED, Erasure, Reconciliation, begun, now, unsearched
@@ -262,7 +262,7 @@ def _copy(
     reads = not exists or index.reads
     if not reads and not add:
         raise KeyFileError(
-            "This key adds rows and opens none, so a copy with it is not compared with the source. To write all rows "
+            "This key adds rows and opens none, so that a copy cannot be compared with the source. To write all rows "
             "of the source unverified, pass add=True (--add).",
             param="key",
         )
@@ -362,7 +362,7 @@ def forget(
     A killed run continues with the same call.
 
     Args:
-        ids: of the rows; None for those that match ``where``, whose older versions go too (`SealedIndex.forget`).
+        ids: ids of the rows; None selects rows by ``where``, with their older versions (see `SealedIndex.forget`).
         receipt: file of the `Erasure`, written before the first deletion and after the last check.
         name: public name of the index, for the receipt.
         cache: folder of the embedding cache, from which the texts of every version of the rows are deleted.
@@ -372,12 +372,12 @@ def forget(
         StoreError: the storage does not answer, or the receipt is of a different list or index.
         InvalidInputError: no row has a field that ``where`` compares, or ``where`` is empty.
     """
+    check_choice(ids, where, "forget")
     receipt = Path(receipt)
-    if where is None:
-        names = list(dict.fromkeys(ids or ()))
+    if ids is not None:
+        names = list(dict.fromkeys(ids))
         rows, listed = index.get(names, missing="skip"), {each.encode("utf-8", "surrogatepass"): each for each in names}
     else:
-        check_where(where, "forget")
         # A run that was interrupted has perhaps deleted the only rows with these fields.
         current, versions, _ = index._matching(where, strict=not receipt.exists())
         names, rows, listed = sorted(versions), index.get(sorted(current), missing="skip"), {repr(where).encode(): ""}

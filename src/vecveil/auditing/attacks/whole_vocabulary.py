@@ -56,8 +56,8 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
     vectors measured here the whole matrix recovers more.
 
     Estimates: ``r_precision`` (the main one) of the words on no list that at most 1 % of the training texts contain:
-    of the k such words of a text, the share among the k best scored; and ``every``, the same of all words, as in the
-    paper. Words that no two training texts contain are not counted.
+    of the k such words of a text, the share among the k best scored; and ``every``, the same share for all words, as
+    in the paper. Both ignore words that fewer than two training texts contain.
     """
 
     family = "whole-vocabulary"
@@ -123,7 +123,9 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
             weight_decay=self.weight_decay,
             device=device,
         )
-        model = self._model(torch, inputs.weights.shape[1], np.log(_unigrams(ids, counts, len(names))), session.rng)
+        # The logarithm of a word that only validation texts contain would be -inf.
+        totals = 1 + np.bincount(ids.ravel(), counts.ravel(), minlength=len(names))
+        model = self._model(torch, inputs.weights.shape[1], np.log(totals / totals.sum()), session.rng)
 
         def epoch_batches(epoch: int, rng: np.random.Generator) -> list[Batch]:
             Y = inputs(session.knowledge.draw(train.X, rng))
@@ -160,7 +162,7 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
         )
 
     def _model(self, torch: Any, width: int, logs: Array, rng: np.random.Generator) -> Any:
-        """Return the module, whose output at first is the frequency of each word, whatever the vector."""
+        """Return the module; before training its output is about the frequency of each word for every vector."""
         make = functools.partial(torch.nn.utils.skip_init, torch.nn.Linear)
         last = make(self.rank or width, len(logs))
         layers = [last] if self.rank is None else [make(width, self.rank, bias=False), last]
@@ -232,10 +234,3 @@ def _padded(bags: Sequence[Counter[str]], names: Sequence[str]) -> tuple[Array, 
         for j, pair in enumerate(bag):
             ids[i, j], counts[i, j] = pair
     return ids, counts
-
-
-def _unigrams(ids: Array, counts: Array, size: int) -> Array:
-    """Return the frequency of each word among all of them; one is added to each count."""
-    totals = 1 + np.bincount(ids.ravel(), counts.ravel(), minlength=size)
-    shares: Array = totals / totals.sum()
-    return shares

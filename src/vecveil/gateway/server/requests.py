@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from vecveil.errors import InvalidInputError, KeyFileError
 from vecveil.gateway.server.errors import RATE_LIMIT, ApiError, ClientGone
-from vecveil.gateway.server.settings import IndexGrant, Limits
+from vecveil.gateway.server.settings import NAME, IndexGrant, Limits
 from vecveil.index.blob import canonical_ids, decoded
 from vecveil.io import expanded, parse_json
 
@@ -417,7 +417,6 @@ ENVIRONMENT = "env:"
 _MIN_CHARACTERS = 16
 _MAX_FILE_BYTES = 2**20
 _ACTIONS = ("seal", "rank", "scores", "texts", "search")
-_NAME, _KEY_NAME = "name", re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WITHOUT_KEYS = ("seal", "rank", "search")
 
 
@@ -462,8 +461,8 @@ class ApiKeys:
         clients: dict[bytes, ApiClient] = {}
         for key, *given in (line for line in lines if line and not line[0].startswith("#")):
             grants = {(action, unquote(name)) for action, _, name in (grant.partition(":") for grant in given)}
-            names = {name for action, name in grants if action == _NAME}
-            grants = {grant for grant in grants if grant[0] != _NAME}
+            names = {name for action, name in grants if action == "name"}
+            grants = {grant for grant in grants if grant[0] != "name"}
             # Random keys need no salt and no slow hash; digests give `compare_digest` equal lengths.
             digest = hashlib.sha256(key.encode()).digest()
             if (
@@ -471,7 +470,7 @@ class ApiKeys:
                 or digest in clients
                 or not all(name and action in _ACTIONS for action, name in grants)
                 or len(names) > 1
-                or not all(map(_KEY_NAME.fullmatch, names))
+                or not all(map(NAME.fullmatch, names))
             ):
                 clients.clear()
                 break
@@ -480,8 +479,8 @@ class ApiKeys:
             further = named.get(name, ())
             if any(("search", grant.index) in grants for grant in further):
                 raise InvalidInputError(
-                    f"`grants` filters an index for the API key {name!r}, and its line in `api_keys` grants the whole "
-                    "index. Remove one.",
+                    f"`grants` filters an index for the API key {name!r}, but its line in `api_keys` grants the whole "
+                    "index. Remove one of the two grants.",
                     param="grants",
                 )
             grants |= {("search", grant.index) for grant in further}

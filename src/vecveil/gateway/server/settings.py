@@ -22,7 +22,7 @@ _MAX_NAME = 100
 _MAX_WORKERS = 128
 _MAX_FILE_BYTES = 2**20
 _FILE = "serve --config"
-_INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of an index or an API key
 # Options whose values are paths, and options whose values may be folders, relative to the file's folder.
 _PATHS = ("protector", "key", "ledger", "api_keys", "seal_key", "audit_log")
 _FOLDERS = ("encoder", "upstream")
@@ -170,16 +170,19 @@ class ServeSettings:
         owner = "serve"
         self._check_grants()
         if self.audit_log is not None and not self.indexes:
-            raise InvalidInputError("serve: `audit_log` logs operations on indexes. Name one.", param="audit_log")
+            raise InvalidInputError("serve: `audit_log` requires an index in `indexes`.", param="audit_log")
         if isinstance(self.audit_log, logging.Handler) and self.workers != 1:
-            raise InvalidInputError("serve: with several `workers`, `audit_log` is no handler.", param="audit_log")
+            raise InvalidInputError(
+                "serve: several `workers` cannot share a handler. Pass a path, stdout or syslog as `audit_log`.",
+                param="audit_log",
+            )
         if not self.policies and not self.indexes:
             raise InvalidInputError(
                 "serve: there is nothing to serve. Name at least one in `policies` or `indexes`.",
                 code="E-INPUT",
                 param="policies",
             )
-        if not all(isinstance(name, str) and _INDEX_NAME.fullmatch(name) for name in self.indexes):
+        if not all(isinstance(name, str) and NAME.fullmatch(name) for name in self.indexes):
             raise InvalidInputError(
                 "serve: the name of an index is part of a URL. Use 1 to 100 letters, digits, '.', "
                 "'_', '-', a letter or digit first.",
@@ -221,7 +224,7 @@ class ServeSettings:
                 raise InvalidInputError("serve: `grants` grants an index twice to one key.", param="grants")
             for grant in grants:
                 if grant.index not in self.indexes:
-                    raise InvalidInputError("serve: `grants` names an index that is not served.", param="grants")
+                    raise InvalidInputError("serve: `grants` names an index that `indexes` lacks.", param="grants")
                 if grant.where is not None:
                     from vecveil.index.filters import check_where, is_empty  # needs pyarrow
 

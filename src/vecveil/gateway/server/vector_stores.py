@@ -201,7 +201,7 @@ class VectorStores:
             raise
         finally:
             if self._audit_log is not None:
-                known = name if name in self._indexes else ""  # else it is the client's text
+                known = name if name in self._indexes else ""  # an unknown name is the client's text
                 write = partial(self._audit_log.write, operation, index=known, principal=client.name)
                 # Shielded: a client that goes away must not be able to keep its search out of the log.
                 await asyncio.shield(asyncio.ensure_future(self._threads.run(partial(_written, write, entry))))
@@ -293,7 +293,7 @@ def _written(write: Callable[..., None], entry: AuditEntry) -> None:
         write(rows=entry.rows, fields=entry.fields(), result=entry.result)
     except (VecveilError, OSError) as error:
         event("audit log not written", level=logging.ERROR, message=str(error))
-        text = "The operation cannot be logged, so it is not answered. Try again."
+        text = "The server cannot log the operation and returns no answer. Try again."
         raise ApiError(503, text, kind=SERVER, code="audit_log_unavailable", retry_after=1.0) from None
 
 

@@ -218,13 +218,13 @@ def elliptical_laplace_guarantee(
     """Return the guarantee of y = T(x + z), z with density ∝ exp(−ε‖z‖_Σ).
 
     x + z is ε·‖x − x'‖_Σ metric-LDP (SPARSE, Theorem 1), and any T keeps that. A map with a kernel hides differences in
-    ker T; inputs are then at the quotient distance, see `euclidean_factors`. A projection Qᵀ before the noise hides
-    differences orthogonal to Q, and inputs are at the distance ‖Qᵀ(x − x')‖.
+    ker T; inputs are then at the quotient distance, see `euclidean_factors`. A matrix Qᵀ before the noise, such as a
+    projection or a mask, hides differences orthogonal to Q, and inputs are at the distance ‖Qᵀ(x − x')‖.
 
     Args:
         covariance: Σ, (n, n), trace n; (k, k) with a projection on k dimensions.
         down: T as an (m, n) matrix of full row rank, or None for the identity.
-        projection: Q (n, k), or None; Σ = I with one, and no map counts.
+        projection: Q (n, k) of rank k, or None. With Q, Σ is I, and ``down`` is ignored.
         fitted_on, step: source of the fitted parameters, and grid of releases, for the conditions.
     """
     n = covariance.shape[0]

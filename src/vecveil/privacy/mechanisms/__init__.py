@@ -7,6 +7,7 @@ from vecveil.privacy.mechanisms.elliptical import (
     LdpGaussian,
     Mahalanobis,
     ProjectedLaplace,
+    TruncatedLaplace,
     epsilon_of_rms_norm,
     rms_norm_of_epsilon,
 )
@@ -14,7 +15,6 @@ from vecveil.privacy.mechanisms.purkayastha import Purkayastha
 from vecveil.privacy.mechanisms.shuffle import Shuffle, random_permutation
 from vecveil.privacy.mechanisms.steps import NOTHING_BEFORE, OPEN_RANGE, Before, Step
 from vecveil.privacy.mechanisms.textcrafter import PolicyWeights, TextCrafter
-from vecveil.privacy.mechanisms.truncated import TruncatedLaplace
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     Laplace.name: Laplace,

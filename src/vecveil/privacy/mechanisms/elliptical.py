@@ -2,6 +2,7 @@
 
 - Laplace: density ∝ exp(−ε‖z‖_Σ), Z = Y Σ^{1/2} N/‖N‖ with Y ~ Gamma(n, 1/ε) (SPARSE, Algorithm 1).
 - Projected Laplace: the same for Σ = I in k of the n dimensions, after a projection on them.
+- Truncated Laplace: the same in k of the n dimensions, after a product with a mask.
 - Gaussian: Z = σ Σ^{1/2} N.
 """
 
@@ -211,6 +212,50 @@ class Laplace(Mahalanobis):
         return cls(dimension, epsilon, parameters["splits"])
 
 
+class _KeptLaplace(Mechanism):
+    """Laplace noise in k of the n dimensions, which a subclass chooses; the others contain no noise.
+
+    Attributes:
+        epsilon: ε > 0 per unit of distance in the kept dimensions; the noise's mean norm is k/ε.
+        splits: as in `EllipticalMechanism`.
+    """
+
+    epsilon: float
+    splits: int
+    _kept: Laplace
+
+    @property
+    @abstractmethod
+    def _projection(self) -> Matrix:
+        """Matrix (n, k) by which rows are multiplied before the noise."""
+
+    def _keep(self, k: int) -> None:
+        """Make the Laplace mechanism of the k coordinates, which checks ``epsilon`` and ``splits``."""
+        object.__setattr__(self, "_kept", Laplace(k, self.epsilon, self.splits))
+        object.__setattr__(self, "epsilon", self._kept.epsilon)
+
+    @cached_property
+    def least_deviation(self) -> float:
+        return self._kept.least_deviation  # the other dimensions release nothing
+
+    def advantage(self, distances: Vector) -> Vector:
+        """Return the total variation, exactly."""
+        return self._kept.advantage(distances)
+
+    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
+        projection = self._projection
+        return elliptical_laplace_guarantee(
+            epsilon=self.epsilon,
+            covariance=np.eye(projection.shape[1]),
+            projection=projection,
+            fitted_on=fitted_on,
+            step=self.step,
+        )
+
+    def parameters(self) -> dict[str, float]:
+        return self._kept.parameters()
+
+
 _FINER = 2.0**-4
 """Grid of the input over that of the release: fine against the noise, and coarse enough for exact products."""
 _LONGEST = {4: 2.0**39, 8: 2.0**46}
@@ -218,7 +263,7 @@ _LONGEST = {4: 2.0**39, 8: 2.0**46}
 
 
 @dataclass(frozen=True, eq=False)
-class ProjectedLaplace(Mechanism):
+class ProjectedLaplace(_KeptLaplace):
     """Q(Qᵀx + W), W with density ∝ exp(−ε‖w‖₂) in k dimensions: ε·‖Qᵀ(x − x')‖₂ metric-LDP.
 
     Guarantee:
@@ -230,8 +275,6 @@ class ProjectedLaplace(Mechanism):
 
     Attributes:
         basis: Q (n, k) with orthonormal columns, such as `LinearMap.row_space`.
-        epsilon: ε > 0 per unit of distance in the kept dimensions; the noise's mean norm is k/ε.
-        splits: as in `EllipticalMechanism`.
     """
 
     basis: Matrix = field(repr=False)
@@ -245,20 +288,15 @@ class ProjectedLaplace(Mechanism):
         if basis.ndim != 2 or not 1 <= basis.shape[1] <= basis.shape[0] or not is_orthonormal(basis):
             raise InvalidInputError("`basis` is (n, k) with orthonormal columns.", param="basis")
         object.__setattr__(self, "basis", np.ascontiguousarray(basis))
-        object.__setattr__(self, "epsilon", self._kept.epsilon)
+        self._keep(basis.shape[1])
 
-    @cached_property
-    def _kept(self) -> Laplace:
-        """The Laplace mechanism of the k coordinates."""
-        return Laplace(self.basis.shape[1], self.epsilon, self.splits)
+    @property
+    def _projection(self) -> Matrix:
+        return self.basis
 
     @cached_property
     def dimension(self) -> int:
         return int(self.basis.shape[0])
-
-    @cached_property
-    def least_deviation(self) -> float:
-        return self._kept.least_deviation  # in the kept dimensions; nothing else is released
 
     @cached_property
     def _products(self) -> tuple[Matrix, Matrix]:
@@ -300,19 +338,6 @@ class ProjectedLaplace(Mechanism):
         # As for noise of this deviation in all n dimensions, so that methods compare.
         return self.least_deviation * float(np.sqrt(self.dimension)) / rms_norm
 
-    def advantage(self, distances: Vector) -> Vector:
-        """Return the total variation, exactly."""
-        return self._kept.advantage(distances)
-
-    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
-        return elliptical_laplace_guarantee(
-            epsilon=self.epsilon,
-            covariance=np.eye(self.basis.shape[1]),
-            projection=self.basis,
-            fitted_on=fitted_on,
-            step=self.step,
-        )
-
     def rescaled(self, factor: float) -> Mechanism:
         return ProjectedLaplace(self.basis, self.epsilon / factor, self.splits)
 
@@ -324,9 +349,6 @@ class ProjectedLaplace(Mechanism):
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         return {"kept.basis": self.basis}
 
-    def parameters(self) -> dict[str, float]:
-        return {"epsilon": self.epsilon, "splits": self.splits}
-
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
         basis = arrays["kept.basis"]
@@ -334,6 +356,96 @@ class ProjectedLaplace(Mechanism):
             raise ValueError("kept.basis")
         epsilon = _finite_epsilon(parameters, NoiseShape.isotropic(dimension))
         return cls(basis, epsilon, parameters["splits"])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TruncatedLaplace(_KeptLaplace):
+    """(x ⊙ m) + Z on the k dimensions with m > 0, and zeros in all others.
+
+    It is a reading of SPARSE, whose text adds noise to all n dimensions.
+
+    Guarantee:
+        ε·‖x − x'‖₂ metric-LDP: x ↦ x ⊙ m on k dimensions is 1-Lipschitz for m ≤ 1, and Laplace noise of k dimensions
+        is ε metric-LDP there. Differences in dropped dimensions are absent from the release.
+    Cost:
+        k normal draws per vector.
+
+    Attributes:
+        mask: m (n,), from 0 to 1, not all 0.
+    """
+
+    mask: Vector
+    epsilon: float
+    splits: int = 1
+
+    name: ClassVar[str] = "truncated-laplace"
+
+    def __post_init__(self) -> None:
+        mask = check_numbers(self.mask, owner=type(self).__name__, param="mask")
+        if mask.ndim != 1 or not mask.any() or (mask < 0).any() or (mask > 1).any():
+            raise InvalidInputError("`mask` has n numbers from 0 to 1, not all 0.", param="mask")
+        object.__setattr__(self, "mask", mask)
+        self._keep(int(np.count_nonzero(mask)))
+
+    def __repr__(self) -> str:
+        return f"TruncatedLaplace({len(self.kept)} of {self.dimension} dimensions, epsilon={self.epsilon:g})"
+
+    @cached_property
+    def kept(self) -> Any:
+        """Positions of the k kept dimensions, ascending."""
+        return np.flatnonzero(self.mask)
+
+    @property
+    def _projection(self) -> Matrix:
+        return np.diag(self.mask)[:, self.kept]
+
+    @property
+    def dimension(self) -> int:
+        return len(self.mask)
+
+    def _masked(self, X: Embeddings) -> Embeddings:
+        """Return the kept coordinates (N, k) of X ⊙ m."""
+        return np.ascontiguousarray(X[:, self.kept] * self.mask[self.kept].astype(X.dtype))
+
+    def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
+        x = self._masked(X)
+        y = np.empty_like(x)
+        finite = self._kept._release(x, stream, y)
+        out[:] = 0
+        out[:, self.kept] = y
+        # A NaN in a dropped dimension does not reach the release.
+        return finite and bool(np.isfinite(X).all())
+
+    def without_noise(self, X: Embeddings) -> Embeddings:
+        released = np.zeros_like(X)
+        released[:, self.kept] = self._masked(X)
+        return released
+
+    def noise_covariance(self) -> Matrix:
+        """Return (k + 1)/ε² on the diagonal of the kept dimensions."""
+        return np.diag((self.mask > 0) * float(self._kept.noise_covariance()[0, 0]))
+
+    def distances(self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None) -> Vector:
+        """Return ‖(x − x') ⊙ m‖₂ of each pair of rows; a map ``down`` after the noise only lowers the advantage."""
+        differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+        return np.asarray(np.linalg.norm(differences * self.mask, axis=1))
+
+    def rescaled(self, factor: float) -> Mechanism:
+        return TruncatedLaplace(self.mask, self.epsilon / factor, self.splits)
+
+    def weakness(self, rms_norm: float) -> list[str]:
+        return self._kept.weakness(rms_norm)
+
+    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        return {"mask": self.mask}
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        mask = arrays["mask"]
+        if mask.shape != (dimension,):
+            raise ValueError("mask")
+        epsilon = _finite_epsilon(parameters, NoiseShape.isotropic(dimension))
+        return cls(mask, epsilon, parameters["splits"])
 
 
 def _within(X: Embeddings, limit: float) -> bool:
