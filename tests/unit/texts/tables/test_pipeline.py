@@ -412,7 +412,7 @@ print(next(line for line in status.splitlines() if line.startswith("VmHWM")).spl
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
 @pytest.mark.parametrize("kind", ["npy", "parquet"])
 def test_memory_does_not_grow_with_the_file(tmp_path, kind):
-    """160,000 vectors (234 MiB) may add at most 360 MiB to a process that has done nothing.
+    """160,000 vectors (234 MiB) may add at most 430 MiB to a process that has done nothing.
 
     Control: a process that holds input and output at once needs 468 MiB for the arrays alone.
     benchmarks/memory.py measures a million.
@@ -432,4 +432,4 @@ def test_memory_does_not_grow_with_the_file(tmp_path, kind):
 
     base = peak_mib("nothing", "")
     used = peak_mib(source, tmp_path / f"b.{kind}")
-    assert used - base <= 360, f"{used:.0f} MiB, of which {base:.0f} MiB before any work"
+    assert used - base <= 430, f"{used:.0f} MiB, of which {base:.0f} MiB before any work"
