@@ -55,7 +55,7 @@ class DecoderSpec(Settings, frozen=True, kw_only=True):
         epochs: of the base.
         start_from: folder of a trained base, relative to the current folder. It must have learnt from no more than the
             first ``sentences`` texts of ``corpus``: judged texts that copy one are left out. For Vec2Text also a folder
-            of published weights, ``hypothesiser`` and optionally ``corrector``
+            of published weights, ``hypothesiser`` and optionally ``corrector`` and ``t5``
             (`vecveil.attacks.PublishedCheckpoint`), whose training texts are unknown.
         texts: maximum number of the problem's texts for fine-tuning.
         fine_tuning_epochs: epochs for each defence, each on freshly protected texts.
@@ -118,7 +118,8 @@ def published_in(folder: Path) -> PublishedCheckpoint | None:
     first, second = folder / "hypothesiser", folder / "corrector"
     if not (first / "config.json").is_file():
         return None
-    return PublishedCheckpoint(first, second if second.is_dir() else None)
+    t5 = folder / "t5"  # its configuration and tokeniser; else the hub's of the name in config.json
+    return PublishedCheckpoint(first, second if second.is_dir() else None, t5 if t5.is_dir() else None)
 
 
 def make_attack(

@@ -28,6 +28,7 @@ Examples:
   vecveil experiment run tradeoff --data DIR --out results
   vecveil experiment spec tradeoff > mine.yaml
   vecveil experiment run mine.yaml --data DIR --out results --seeds 5
+  vecveil experiment run research/specs/gtr --data DIR --out results
   vecveil experiment run all --quick --data DIR --out results
 """
 TABLE_EXAMPLE = """\b
@@ -93,7 +94,7 @@ def spec(name: str) -> None:
 
 
 @command.command("run", epilog=RUN_EXAMPLE)
-@click.argument("name", metavar="NAME|FILE|all")
+@click.argument("name", metavar="NAME|FILE|FOLDER|all")
 @shared.file_option("--data", required=True, help="Folder with the data sets.")
 @shared.file_option("--out", required=True, help="Folder of the records.")
 @click.option("--quick", is_flag=True, help="Coarse run: minutes instead of an hour.")
@@ -114,13 +115,17 @@ def spec(name: str) -> None:
 )
 @shared.json_option
 def run(name: str, data: Path, out: Path, workers: int | None, as_json: bool, **options: Any) -> None:
-    """Measure what has no record yet: an experiment, a specification in a YAML file, or all of them.
+    """Measure what has no record yet: an experiment, a specification in a YAML file or those of a folder, or all.
 
     Records are in a folder of the experiment's name in --out; `vecveil experiment table` shows them.
-    With all, an experiment that cannot run (a data set is missing) does not stop the others.
+    With a folder and with all, an experiment that cannot run (a data set is missing) does not stop the others.
     """
     experiments = research()
     names = list(experiments.EXPERIMENTS) if name == "all" else [name]
+    if name not in experiments.EXPERIMENTS and Path(name).is_dir():
+        names = sorted(str(path) for path in Path(name).glob("*.yaml"))
+        if not names:
+            raise click.UsageError(f"The folder {Path(name).name!r} has no specification (*.yaml).")
     processes = min(4, os.cpu_count() or 1) if workers is None else workers
     outcomes: dict[str, Any] = {}
     not_run: list[str] = []
@@ -131,7 +136,7 @@ def run(name: str, data: Path, out: Path, workers: int | None, as_json: bool, **
                 experiment, data, out, workers=processes, report=None if sys.stderr.isatty() else note, **options
             )
         except VecveilError as error:
-            if name != "all":
+            if names == [name]:
                 raise
             note(f"vecveil: {experiment}: not run: {error}")
             not_run.append(experiment)

@@ -20,7 +20,7 @@ FROZEN = {
     "whitebox": "d64b0a094210e2f0",
     "concept-groups": "c162b39b8dd34706",
     "datasets": "1a76f0e733c38536",
-    "encoders": "82b6567836cbff1a",
+    "encoders": "da56cac28a2b752b",
     "pii-transforms": "1bff958a199106e8",
     "lambda": "8bb3e4348077ef1c",
     "readings": "cf08fa284c81800c",

@@ -1,106 +1,24 @@
 """Weights in the layout of the published package, made here, and a forward pass written here."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from harness.errors import raises
+from harness.t5_models import DIMENSION, REPEAT, WIDTH, checkpoint_folder, published_weights, t5_folder
 from vecveil.auditing.attacks.attack import TextVectors
 from vecveil.auditing.attacks.reconstruction.t5 import PublishedCheckpoint, logits_of, read_published, write_ids
 from vecveil.auditing.attacks.reconstruction.vec2text import Preset, Vec2TextAttack
 from vecveil.privacy.training import TrainingRecipe
 
-transformers = pytest.importorskip("transformers")
-tokenizers = pytest.importorskip("tokenizers")
-
-DIMENSION, HIDDEN, REPEAT, WIDTH = 20, 20, 3, 16
 TEXTS = ["the cat sat on the mat", "a dog ran in the park", "the park is on a hill"]
-
-
-def _t5_folder(folder):
-    """Write a small T5's configuration and tokeniser, as a hub has them: pad 0, end 1."""
-    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=["<pad>", "</s>", "<unk>"],
-        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    backend.train_from_iterator(TEXTS, trainer)
-    fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
-    )
-    fast.save_pretrained(folder)
-    config = transformers.T5Config(
-        vocab_size=304,
-        d_model=WIDTH,
-        d_kv=8,
-        d_ff=32,
-        num_layers=2,
-        num_heads=2,
-        pad_token_id=0,
-        eos_token_id=1,
-        decoder_start_token_id=0,
-    )
-    config.save_pretrained(folder)
-    return config
-
-
-def _weights(config, kind, seed):
-    """Return the published package's state dict, with the names that its modules give."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        t5 = transformers.T5ForConditionalGeneration(config)
-    weights = {f"encoder_decoder.{key}": w.clone() for key, w in t5.state_dict().items()}
-
-    def random(*shape):
-        return torch.randn(shape, generator=generator) / 4
-
-    names = ["embedding_transform"]
-    if kind == "corrector":
-        names = [f"embedding_transform_{i}" for i in (1, 2, 3)]
-        weights["layernorm.weight"] = 1 + random(WIDTH)
-        weights["layernorm.bias"] = random(WIDTH)
-    else:
-        weights["embedder.encoder.block.0.layer.0.weight"] = random(3, 3)
-    for name in names:
-        weights[f"{name}.0.weight"] = random(HIDDEN, DIMENSION)
-        weights[f"{name}.0.bias"] = random(HIDDEN)
-        weights[f"{name}.3.weight"] = random(WIDTH * REPEAT, HIDDEN)
-        weights[f"{name}.3.bias"] = random(WIDTH * REPEAT)
-    return weights, t5.eval()
 
 
 @pytest.fixture(scope="module")
 def t5(tmp_path_factory):
     folder = tmp_path_factory.mktemp("t5")
-    return folder, _t5_folder(folder)
-
-
-def _folder(parent, t5, kind, weights, layout="safetensors"):
-    folder = parent / kind
-    folder.mkdir()
-    record = {"model_name_or_path": str(t5[0]), "num_repeat_tokens": REPEAT, "max_seq_length": 32}
-    (folder / "config.json").write_text(json.dumps(record))
-    if layout == "bin":
-        torch.save(weights, folder / "pytorch_model.bin")
-    elif layout == "shards":
-        keys = sorted(weights)
-        where = {}
-        for i, some in enumerate((keys[::2], keys[1::2])):
-            name = f"model-0000{i}-of-00002.safetensors"
-            save_file({key: weights[key].clone() for key in some}, folder / name)
-            where |= dict.fromkeys(some, name)
-        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
-    else:
-        save_file({key: w.clone() for key, w in weights.items()}, folder / "model.safetensors")
-    return folder
+    return folder, t5_folder(folder, TEXTS)
 
 
 def _project(weights, name, x):
@@ -150,8 +68,8 @@ def _batch():
 
 @pytest.mark.parametrize("layout", ["safetensors", "bin", "shards"])
 def test_published_weights_give_the_published_logits(tmp_path, t5, layout):
-    made = {kind: _weights(t5[1], kind, i) for i, kind in enumerate(("hypothesiser", "corrector"))}
-    folders = {kind: _folder(tmp_path, t5, kind, weights, layout) for kind, (weights, _) in made.items()}
+    made = {kind: published_weights(t5[1], kind, i) for i, kind in enumerate(("hypothesiser", "corrector"))}
+    folders = {kind: checkpoint_folder(tmp_path, t5, kind, weights, layout) for kind, (weights, _) in made.items()}
     tokeniser, found = read_published(PublishedCheckpoint(**folders))
     assert tokeniser.end == 1
     for kind, (module, shape) in found.items():
@@ -167,7 +85,7 @@ def test_published_weights_give_the_published_logits(tmp_path, t5, layout):
 
 
 def test_older_correctors_with_one_projection_and_one_table(tmp_path, t5):
-    weights, reference = _weights(t5[1], "corrector", 3)
+    weights, reference = published_weights(t5[1], "corrector", 3)
     for i in (2, 3):
         for part in ("0.weight", "0.bias", "3.weight", "3.bias"):
             weights[f"embedding_transform_{i}.{part}"] = weights[f"embedding_transform_1.{part}"]
@@ -177,8 +95,8 @@ def test_older_correctors_with_one_projection_and_one_table(tmp_path, t5):
         if not key.startswith(("embedding_transform_2", "embedding_transform_3"))
         and key not in ("encoder_decoder.shared.weight", "encoder_decoder.lm_head.weight")
     }
-    first = _folder(tmp_path, t5, "hypothesiser", _weights(t5[1], "hypothesiser", 2)[0])
-    second = _folder(tmp_path, t5, "corrector", old)
+    first = checkpoint_folder(tmp_path, t5, "hypothesiser", published_weights(t5[1], "hypothesiser", 2)[0])
+    second = checkpoint_folder(tmp_path, t5, "corrector", old)
     _, found = read_published(PublishedCheckpoint(first, second, t5=t5[0]))
     with torch.no_grad():
         ours = logits_of(found["corrector"][0], _batch())
@@ -204,7 +122,8 @@ def _data(dimension=DIMENSION):
 
 def test_the_attack_takes_published_weights_as_they_are_or_trains_on(tmp_path, t5):
     folders = [
-        _folder(tmp_path, t5, kind, _weights(t5[1], kind, i)[0]) for i, kind in enumerate(("hypothesiser", "corrector"))
+        checkpoint_folder(tmp_path, t5, kind, published_weights(t5[1], kind, i)[0])
+        for i, kind in enumerate(("hypothesiser", "corrector"))
     ]
     start = PublishedCheckpoint(*folders)
     kept = tmp_path / "as-it-is"
@@ -253,7 +172,7 @@ class _Evil:
     "how", ["no weights", "no configuration", "cut off", "other names", "other sizes", "code in a pickle"]
 )
 def test_what_is_no_checkpoint_is_refused(tmp_path, t5, how, capsys):
-    folder = _folder(tmp_path, t5, "hypothesiser", _weights(t5[1], "hypothesiser", 2)[0])
+    folder = checkpoint_folder(tmp_path, t5, "hypothesiser", published_weights(t5[1], "hypothesiser", 2)[0])
     _broken(folder, how)
     with raises("E-CHECKPOINT", "hypothesiser"):
         read_published(PublishedCheckpoint(folder))

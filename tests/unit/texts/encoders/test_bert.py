@@ -48,6 +48,7 @@ def to_bfloat16(folder: Path) -> None:
 
 
 OTHERS: dict[str, Callable[[Path], None]] = {
+    "MPNet": lambda folder: change(folder, "config.json", model_type="mpnet", relative_attention_num_buckets=32),
     "activation": lambda folder: change(folder, "config.json", hidden_act="relu"),
     "positions": lambda folder: change(folder, "config.json", position_embedding_type="relative_key"),
     "decoder": lambda folder: change(folder, "config.json", is_decoder=True),
