@@ -112,7 +112,7 @@ class AwsKms(KeyService):
         return bytes(reply["CiphertextBlob"])
 
     def _unwrap(self, wrapped: bytes, context: bytes) -> bytes:
-        # Without KeyId, KMS would also unwrap what another account wrapped with a key of its own.
+        # Without KeyId, KMS would also unwrap what another account wrapped with another key.
         reply = self._client.decrypt(KeyId=self.name, CiphertextBlob=wrapped, EncryptionContext=_text(context))
         return bytes(reply["Plaintext"])
 
@@ -181,7 +181,7 @@ class GoogleKms(KeyService):
 class AzureKeyVault(KeyService):
     """An RSA key of Azure Key Vault or a managed HSM, which wraps by RSA-OAEP-256.
 
-    RSA takes no context. Key Vault therefore wraps a random key of its own for each data key, under which the data key
+    RSA takes no context. Key Vault therefore wraps one random key for each data key, under which the data key
     is encrypted with the context as associated data (AES-256-GCM-SIV). Azure's log does not show the context.
 
     Args:

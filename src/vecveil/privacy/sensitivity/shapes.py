@@ -355,7 +355,7 @@ class LinearMap:
         # At unit scale: flattened rows of very different lengths would lose digits.
         lengths = np.linalg.norm(self.down, axis=1)
         Q = np.linalg.qr((self.down / lengths[:, None]).T)[0]
-        # A unit of its own: `_rounded` would take a coarser one for an entry that rounding left above 1.
+        # The unit is fixed: `_rounded` would take a coarser unit for an entry that rounding left above 1.
         return np.asarray(np.rint(Q * 2.0**_ENTRY_BITS) * 2.0**-_ENTRY_BITS)
 
     @cached_property
