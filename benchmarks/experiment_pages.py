@@ -2,7 +2,8 @@
 
     python benchmarks/experiment_pages.py [--check]
 
-Reads ``results/experiments/NAME``, and ``results/experiments-entities/NAME`` with the papers' concept; writes its
+Reads ``results/experiments/NAME``, ``results/experiments-entities/NAME`` with the papers' concept, and
+``results/experiments-mpnet/NAME`` with an encoder of as many dimensions as the papers'; writes its
 ``README.md`` and ``docs/experiments/NAME.html``, the list of pages in ``docs/experiments.md``, what became of the
 claims of the papers in ``docs/claims.md``, and the counts in the README. ``--check`` writes nothing and exits 1 if a
 page is stale.
@@ -36,7 +37,7 @@ ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "benchmarks" / "results" / "experiments"
 DOCS = ROOT / "docs"
 PAPERS = ("SPARSE", "TextCrafter")
-ENTITIES = "spaCy's entities"
+FURTHER = {"entities": "Concept: spaCy's entities", "mpnet": "Encoder: all-mpnet-base-v2"}
 STARTED = 0.003  # deviation of a mask's values before its training: 0.01 on log α, times the slope 0.3 of a gate
 TRAINED = 2 * STARTED
 
@@ -48,8 +49,8 @@ def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
     readings: list[dict[str, Any]] = []
     masked: dict[str, Records] = {}
     lines = ["|experiment|what it measures|after|cells|", "|:--|:--|:--|--:|"]
-    further = records.with_name(f"{records.name}-entities")
-    for folder, name in itertools.product((records, further), EXPERIMENTS):
+    for kind, name in itertools.product(("", *FURTHER), EXPERIMENTS):
+        folder = records.with_name(f"{records.name}-{kind}") if kind else records
         if not (folder / name / "spec.yaml").exists():
             continue
         record = summarise(name, folder)
@@ -57,8 +58,8 @@ def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
         rows = counted(Records(list(RecordFolder(folder / name).read().values())))
         if name == "readings":
             readings = record["tables"]
-        suffix = "" if folder == records else f" (Concept: {ENTITIES}.)"
-        name = name if folder == records else f"{name}-entities"
+        suffix = f" ({FURTHER[kind]}.)" if kind else ""
+        name = f"{name}-{kind}" if kind else name
         masked[name] = rows
         findings += [
             one | {"experiment": name, "claim": one["claim"] + suffix}
@@ -69,7 +70,7 @@ def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
         cells = record["cells"]
         done = f"{cells['measured']} of {cells['asked']}"
         link = f"[{name}](experiments/{name}.html)"
-        what = record["what"] if folder == records else f"The same with {ENTITIES}."
+        what = f"The same with {FURTHER[kind].partition(': ')[2]}." if kind else record["what"]
         lines.append(_row(link, what, record["source"], done))
     counts = _counts(findings)
     for path, mark, table in (
@@ -92,7 +93,7 @@ def _paper(finding: dict[str, str]) -> str:
 
 def _reading(finding: dict[str, str]) -> str:
     """Return the paper, and the reading of it or the concept that the finding judges."""
-    return ", ".join([_paper(finding), *re.findall(r"\((?:Reading|Concept): (.*?)\.\)", finding["claim"])])
+    return ", ".join([_paper(finding), *re.findall(r"\((?:Reading|Concept|Encoder): (.*?)\.\)", finding["claim"])])
 
 
 def _counts(findings: list[dict[str, str]]) -> list[str]:
@@ -115,8 +116,8 @@ def _short(counts: str) -> str:
 def _claims(findings: list[dict[str, str]], masked: dict[str, Records]) -> list[str]:
     """Return a table for each paper: each claim, its place, our verdicts with their comparisons, and the paper's own.
 
-    Further readings of a claim, and its repetition with a different concept, stand in the same row. SPARSE's rows have
-    the masks that were judged.
+    Further readings of a claim, and its repetition with another concept or encoder, stand in the same row. SPARSE's
+    rows have the masks that were judged.
     """
     lines = []
     for paper in PAPERS:
@@ -125,7 +126,7 @@ def _claims(findings: list[dict[str, str]], masked: dict[str, Records]) -> list[
         lines += [f"## {paper}", "", _row(*heads), _row(*[":--"] * len(heads))]
         rows: dict[str, list[dict[str, str]]] = {}
         for one in (one for one in findings if _paper(one) == paper):
-            rows.setdefault(re.sub(r" \((Reading|Concept): .*", "", one["claim"]), []).append(one)
+            rows.setdefault(re.sub(r" \((Reading|Concept|Encoder): .*", "", one["claim"]), []).append(one)
         for claim, of in rows.items():
             where = re.split(", (?:section|appendix)", of[0]["source"].partition(", ")[2])[0]
             cells = [claim, where, "<br>".join(map(_verdict, of)), _short(of[0]["published"])]

@@ -29,7 +29,7 @@ class Defence:
         options: of the method; the strings ``"radius"``, ``"radius/√n"``, its half and its double represent numbers.
         learns: ``set`` fits on the training rows of the set and its concept; ``pii`` on the PII corpus and WikiText-2,
             once for each seed.
-        main: the defence is in the paper's table.
+        main: the defence is in the paper's table, or its readings are judged against it; it has all seeds.
     """
 
     title: str
