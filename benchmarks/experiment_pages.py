@@ -116,8 +116,8 @@ def _short(counts: str) -> str:
 def _claims(findings: list[dict[str, str]], masked: dict[str, Records]) -> list[str]:
     """Return a table for each paper: each claim, its place, our verdicts with their comparisons, and the paper's own.
 
-    Further readings of a claim, and its repetition with another concept or encoder, stand in the same row. SPARSE's
-    rows have the masks that were judged.
+    Further readings of a claim, and its repetition with another concept or encoder, stand in the same row if
+    they were measured. SPARSE's rows have the masks that were judged.
     """
     lines = []
     for paper in PAPERS:
@@ -128,6 +128,7 @@ def _claims(findings: list[dict[str, str]], masked: dict[str, Records]) -> list[
         for one in (one for one in findings if _paper(one) == paper):
             rows.setdefault(re.sub(r" \((Reading|Concept|Encoder): .*", "", one["claim"]), []).append(one)
         for claim, of in rows.items():
+            of = [one for one in of if one["verdict"] != "not measured"] or of[:1]
             where = re.split(", (?:section|appendix)", of[0]["source"].partition(", ")[2])[0]
             cells = [claim, where, "<br>".join(map(_verdict, of)), _short(of[0]["published"])]
             if mask:
