@@ -91,6 +91,14 @@ def test_a_basis_with_axes_of_dead_dimensions_is_orthonormal(n: int, k: int) -> 
     ProjectedLaplace(LinearMap(np.roll(down, 5, axis=0)[-k:] * 3.7, np.eye(n, k)).row_space, 3.0)
 
 
+@pytest.mark.parametrize("n", [384, 1533])
+def test_rounding_that_adds_up_is_orthonormal_still(n: int) -> None:
+    # Every entry of the column rounds the same way: the largest error that 22 bits allow, nearly.
+    assert ProjectedLaplace(LinearMap(np.ones((1, n)), np.eye(n, 1)).row_space, 3.0).dimension == n
+    with raises("E-INPUT", "basis"):
+        ProjectedLaplace(np.ones((n, 1)) / np.sqrt(n) * (1 + 1e-5), 3.0)
+
+
 @pytest.mark.parametrize("basis", [np.ones((4, 2)), np.eye(3)[:, :0], np.eye(4)[:2], np.eye(4) * 2, np.zeros(4)])
 def test_a_basis_that_is_not_orthonormal_is_refused(basis: np.ndarray) -> None:
     with raises("E-INPUT", "basis"):
