@@ -22,7 +22,7 @@ FROZEN = {
     "datasets": "1a76f0e733c38536",
     "encoders": "da56cac28a2b752b",
     "pii-transforms": "1bff958a199106e8",
-    "lambda": "52c51aa3666d46af",
+    "lambda": "69665ee4838de4d1",
     "readings": "cf08fa284c81800c",
     "latency": "4ac5dc95610c790b",
     "case-study": "efe57e81d9845c4c",
