@@ -309,10 +309,10 @@ def test_a_late_commit_of_a_removed_writer_is_named_and_repaired(shared: Shared)
         verify(shared.open("owner"))
     with raises("E-INDEX-ROLE"):
         shared.afresh("both").repair()
-    assert shared.afresh("second").repair() == [commit_name(number), commit_name(number + 1)]
+    assert shared.afresh("second").repair().commits == (commit_name(number), commit_name(number + 1))
     with shared.open("owner") as index:
         assert index.ids() == ["first"]
-        assert index.repair() == []
+        assert index.repair().commits == ()
         add(index, "second")
 
 
@@ -333,7 +333,7 @@ def test_repair_keeps_what_writers_have_added_after_a_commit_that_they_could_not
     shared.put(number + 4, forged(shared, "stranger", last, adds=[gone]))
     with raises("E-INDEX-CHAIN"):
         shared.open("reader").count()
-    assert shared.open("owner").repair() == [commit_name(n) for n in range(number, number + 5)]
+    assert shared.open("owner").repair().commits == tuple(commit_name(n) for n in range(number, number + 5))
     for name in ("owner", "reader"):
         assert sorted(shared.afresh(name).ids()) == ["first", "fourth", "third"]
     with raises("E-INDEX-ROLLED-BACK"):  # it has seen a commit that is deleted
@@ -436,7 +436,7 @@ def test_a_writer_names_a_checkpoint_that_is_none(shared: Shared, named: str) ->
             with raises("E-INDEX-CHAIN") as error:
                 open_(name).count()
             assert commit_name(now.number + 1) in str(error.value)
-    assert shared.afresh("second").repair() == [commit_name(now.number + 1)]
+    assert shared.afresh("second").repair().commits == (commit_name(now.number + 1),)
     assert shared.open("reader").count() == 3
 
 

@@ -69,14 +69,14 @@ class Hooked:
         return getattr(self._storage, name)
 
     @contextlib.contextmanager
-    def creating(self, name: str) -> Iterator[IO[bytes]]:
+    def creating(self, name: str, **options: bool) -> Iterator[IO[bytes]]:
         self.step(name)
-        with self._storage.creating(name) as file:
+        with self._storage.creating(name, **options) as file:
             yield file
         self.step(name)
 
-    def create(self, name: str, data: bytes) -> None:
-        with self.creating(name) as file:
+    def create(self, name: str, data: bytes, **options: bool) -> None:
+        with self.creating(name, **options) as file:
             file.write(data)
 
     def delete(self, names: Any) -> None:
@@ -281,7 +281,8 @@ class Members(RuleBasedStateMachine):
             assert (self.place / commit_name(number)).exists(), "only an owner repairs"
         owner = next(person for person, roles in self.roles.items() if "owner" in roles)
         self.open.clear()
-        assert self.used(owner).repair() == [commit_name(number)]
+        assert self.used(owner).repair().commits == (commit_name(number),)
+        self.note()
 
     def forgery(self, by: int, claims: int, kind: str, now: Chain, old: Chain, *, checkpoint: bool) -> bytes | None:
         if kind == "junk":

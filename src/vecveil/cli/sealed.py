@@ -721,25 +721,35 @@ def _report_members(place: str, index: SealedIndex, as_json: bool) -> None:
 @index_group.command(
     "repair",
     epilog="""\b
-Example:
+Examples:
   vecveil index repair sealed:notes/ --seal-key owner.key
+  vecveil index repair sealed:notes/ --drop --seal-key owner.key
 """,
 )
 @click.argument("index", metavar="sealed:PLACE")
+@click.option(
+    "--drop", is_flag=True, help="Also read all segments, and give up the rows of those missing or not opening."
+)
 @shared.seal_key_option
 @shared.json_option
-def repair_command(index: str, seal_key: str, as_json: bool) -> None:
-    """Delete the last commits of a shared index, from the first one on that is refused.
+def repair_command(index: str, drop: bool, seal_key: str, as_json: bool) -> None:
+    """Replace the last commits of a shared index, from the first refused one on, keeping the rows of members.
 
     Somebody who can write to the storage, such as a former member, can put a commit there that no member made, and
     thereby stop everybody. Run this on a machine that uses the index: a commit that the machine has seen to be good is
-    never deleted. To restore damaged commits use `vecveil index copy`.
+    never replaced. After an interruption repeat the command.
+
+    A writer can stop readers with a segment that does not open. Restore damaged commits and segments with
+    `vecveil index copy`; without a copy use --drop. Older versions of the rows given up are then current again.
     """
     with opened(index, seal_key) as one:
-        names = one.repair()
-    note(f"{len(names):,} commits were deleted from {short_name(index)}.")
+        found = one.repair(drop=drop)
+    lost = sum(each["rows"] for each in found.given_up)
+    note(f"Commits replaced in {short_name(index)}: {len(found.commits):,}. Rows given up: {lost:,}.")
     if as_json:
-        data_json({"database": short_name(index), "deleted": names})
-    else:
-        for name in names:
-            data(name)
+        data_json({"database": short_name(index), **found.to_record()})
+        return
+    for name in found.commits:
+        data(name)
+    for each in found.given_up:
+        data("{segment}: {rows:,} rows of commit {commit:,}, signed by {signer}".format(**each))

@@ -144,7 +144,9 @@ class MetadataTable:
                 return rows, None
             content = segment.content(f"fields.{i}.values")
             if kind == "text":
-                return rows, pa.ipc.read_record_batch(pa.py_buffer(content), _TEXTS)["value"]
+                batch = pa.ipc.read_record_batch(pa.py_buffer(content), _TEXTS)
+                batch.validate(full=True)  # Arrow would read beyond the content
+                return rows, batch["value"]
             return rows, np.array(json.loads(content), object) if dtype == "object" else np.frombuffer(content, dtype)
 
         fields = json.loads(segment.content("fields"))

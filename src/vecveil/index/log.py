@@ -56,7 +56,7 @@ from vecveil.index.index_keys import (
 from vecveil.index.keystore import KeyStore
 from vecveil.index.members import Member, Members, Place, public_keys
 from vecveil.index.segments import MANY, Segment, schema, write_segment
-from vecveil.index.state import LoadedSegment, NewVectors, Snapshot, check_texts_there, load
+from vecveil.index.state import LoadedSegment, NewVectors, Snapshot, check_rows, check_texts_there, load
 from vecveil.index.storage import Storage
 from vecveil.runtime import free_memory, progress
 from vecveil.texts.encoders.text_encoder import TextEncoder
@@ -313,7 +313,8 @@ class SegmentLog:
             members = self._members_before(start + 1, first, known)
             self._check_newest(start, members, listed)
             return Chain.at(self._mark, start, header_of(first, start + 1)[0].previous, members), ahead
-        chain = Chain.at(self._mark, known.number, known.digest, self._remembered(known))
+        seen, _ = header_of(self._content_at(Place(known.number, known.digest), head), known.number)
+        chain = Chain.at(self._mark, known.number, known.digest, self._remembered(known), seen)
         for number in range(known.number + 1, start + 1):  # the remembered commit is a part of this chain
             chain = chain.follow(self.needed(number), None)
         return chain, ahead
@@ -399,6 +400,10 @@ class SegmentLog:
         with contextlib.suppress(FileNotFoundError):
             return self.storage.read(commit_name(number), MOST_BYTES)
         return None
+
+    def signer(self, number: int) -> str | None:
+        """Return the public string of whoever signed a commit."""
+        return header_of(self.needed(number), number)[0].signer
 
     def needed(self, number: int) -> bytes:
         """Return the bytes of a commit; raise `StoreError` if there is none."""
@@ -870,82 +875,134 @@ class SegmentLog:
             if chain.members and chain.members.listing.renew:
                 self.renew_keys()
 
-    def repair(self) -> list[str]:
-        """See `SealedIndex.repair`."""
+    def repair(self, *, drop: bool) -> tuple[list[str], list[StoredObject]]:
+        """See `SealedIndex.repair`; return the refused commits, and the objects that were given up."""
         with self._changing, self._loading:
-            known, keys = self.memory.read(), self.existing()
-            chain = Chain.first(self._mark)
-            refused: StoreError | None = None
-            while refused is None and (content := self.content(chain.number + 1)) is not None:
-                try:
-                    chain = chain.follow(content, keys)
-                    self.memory.check(known, chain)
-                except StoreError as error:
-                    refused = error
-            if chain.members is None:
-                raise InvalidInputError(
-                    f"{_OWNER}.repair: only an index with members has commits to refuse. Restore a damaged index with "
-                    "`vecveil index copy`.",
-                    param="location",
-                )
-            self.check_founder(known, chain)
-            chain.check_may(keys, "members")
-            if refused is None:
-                return []
-            if known is not None and known.number > chain.number:
-                raise refused  # this machine has seen a good commit there
-            numbers = [int(match[1]) for name in self.storage.list("commits") if (match := _NUMBER.fullmatch(name))]
-            names = [commit_name(number) for number in sorted(numbers, reverse=True) if number > chain.number]
-            later = self._later_appends(chain, content or b"")
-            if self.content(chain.number + 1) == content:
-                self.storage.delete(names)
-                self.chain = None
-                for header, body in later:
-                    self._append_again(header, body)
-            self.chain = None
-            return names[::-1]
-
-    def _later_appends(self, chain: Chain, refused: bytes) -> list[tuple[Header, Body]]:
-        """Return the commits after the refused one in which members added or deleted rows.
-
-        Writers who do not read cannot see what is wrong in the body of a commit; their rows are acknowledged.
-        """
-        keys, appends = self.existing().joined(chain.members), list[tuple[Header, Body]]()
-        before, number = refused, chain.number + 2
-        while (content := self.content(number)) is not None:
-            with contextlib.suppress(StoreError, KeyFileError):
-                header, _ = header_of(content, number)
-                if header.previous != hashlib.sha256(before).hexdigest():
+            known, chain, names = self.memory.read(), Chain.first(self._mark), list[str]()
+            while True:
+                chain, refused = self._followed(chain, known)
+                if chain.members is None:
+                    raise InvalidInputError(
+                        f"{_OWNER}.repair: only an index with members has commits to refuse. Restore a damaged index "
+                        "with `vecveil index copy`.",
+                        param="location",
+                    )
+                self.check_founder(known, chain)
+                chain.check_may(self.existing(), "members")
+                self.keys = self.existing().joined(chain.members)
+                listed = map(_NUMBER.fullmatch, self.storage.list("commits"))
+                numbers = sorted(number for match in listed if match and (number := int(match[1])) > chain.number)
+                if refused is None:  # other files may have such names
+                    numbers = [number for number in numbers if self._is_commit(number)]
+                if not numbers:
                     break
-                if next_members(self._mark, number, chain.members, content) is chain.members:
-                    body = opened(self._mark, number, content, keys)
-                    if body.kind in ("append", "delete"):
-                        appends.append((header, body))
-            before, number = content, number + 1
-        return appends
+                if known is not None and known.number > chain.number:  # this machine has seen a good commit there
+                    raise refused or incomplete(self.location, commit_name(chain.number + 1))
+                appends = [self._refused_append(chain, number) for number in numbers]
+                self.chain = None
+                # Each refused commit is replaced by one that adds its rows. Until then it is in the storage, so that
+                # another call continues after an interruption.
+                for number, append in zip(numbers, appends, strict=True):
+                    after = self._append_again(chain, number, append)
+                    if after is None:
+                        break
+                    chain = after
+                    names.append(commit_name(number))
+            chain, lost = self.advance(), list[StoredObject]()
+            if drop:
+                layout = chain.dimension, chain.precision
+                lost = [each for each in chain.objects.values() if not self._opens(each, layout)]
+            while lost := [each for each in lost if each.name in chain.objects]:  # others may have removed some
+                content = chain.commit(
+                    "replace",
+                    self.existing(),
+                    time=time.time(),
+                    layout=layout,
+                    removes=sorted(each.name for each in lost),
+                )
+                if self._published(chain, content):
+                    break
+                chain = self.advance()
+            return names, lost
 
-    def _append_again(self, header: Header, body: Body) -> None:
-        """Add the objects of a deleted commit again, if they open and fit the index."""
-        layout = header.dimension, header.precision
-        while True:
-            keys, chain = self.existing(), self.advance()
-            fits = chain.dimension is None or (chain.dimension, chain.precision) == layout
+    def _followed(self, chain: Chain, known: Head | None) -> tuple[Chain, StoreError | None]:
+        """Follow the chain to its head, or to the first commit that is refused; return the error of that one."""
+        while (content := self.content(chain.number + 1)) is not None:
+            try:
+                after = chain.follow(content, self.existing())
+            except StoreError as error:
+                return chain, error
+            self.memory.check(known, after)
+            chain = after
+        self.memory.check(known, chain)
+        return chain, None
+
+    def _refused_append(self, chain: Chain, number: int) -> tuple[Header, Body] | None:
+        """Return a commit beyond ``chain`` by which a member added or deleted rows, and None for any other.
+
+        Writers who do not read cannot see what is wrong in the body of a commit before theirs; their rows are
+        acknowledged.
+
+        Raises:
+            StoreError: an owner changed the index with it, and has therefore seen good commits before it.
+        """
+        content, body, signer = self.needed(number), None, None
+        try:
+            header, _ = header_of(content, number)
+            if next_members(self._mark, number, chain.members, content) is chain.members:
+                body = opened(self._mark, number, content, self.existing())
+        except (StoreError, KeyFileError):
+            return None
+        if body is not None and body.kind in ("append", "delete"):
+            return header, body
+        signer = chain.members.listing.member(header.signer) if chain.members else None
+        if signer is not None and "owner" in signer.roles:
+            raise StoreError(
+                f"{_OWNER}.repair: an owner wrote {commit_name(number)} after a commit that is now refused or missing: "
+                f"{commit_name(chain.number + 1)} was altered since. Restore it with `vecveil index copy` from a copy.",
+                code="E-INDEX-CHAIN",
+            )
+        return None
+
+    def _append_again(self, chain: Chain, number: int, append: tuple[Header, Body] | None) -> Chain | None:
+        """Replace a refused commit by the next one of ``chain``, with those of its objects that open and fit.
+
+        Return the state after it, or None if a writer was first to continue the chain.
+        """
+        layout, objects = (chain.dimension, chain.precision), list[StoredObject]()
+        noted: tuple[str | None, str | None] = (None, None)
+        if append is not None and layout in ((None, None), (append[0].dimension, append[0].precision)):
+            header, body = append
+            layout = header.dimension, header.precision
             known = {*chain.objects, *chain.replaced, *chain.voided}
-            objects = [each for each in body.adds if each.as_of is None and each.name not in known]
-            objects = [each for each in objects if fits and self._opens(each, layout)]
-            noted = (body.encoder, body.encoder_name) if chain.encoder_tag is None else (None, None)
-            if not objects or self._published(
-                chain, chain.commit("append", keys, time=time.time(), layout=layout, encoder=noted, adds=objects)
-            ):
-                return
+            new = [each for each in body.adds if each.as_of is None and each.name not in known]
+            objects = [each for each in new if self._opens(each, layout)]
+            if chain.encoder_tag is None and objects:
+                noted = body.encoder, body.encoder_name
+        if number == chain.number + 1 or objects:
+            keys = self.existing()
+            content = chain.commit("append", keys, time=time.time(), layout=layout, encoder=noted, adds=objects)
+            name = commit_name(chain.number + 1)
+            in_place = number == chain.number + 1
+            try:
+                self.storage.create(name, content, replace=in_place)
+            except FileExistsError:
+                return None
+            chain = chain.follow(content, keys)
+            if in_place:
+                return chain
+        self.storage.delete([commit_name(number)])
+        return chain
 
     def _opens(self, stored: StoredObject, layout: tuple[int | None, str | None]) -> bool:
-        """Return whether an object is there, undamaged, and of this layout."""
-        with contextlib.suppress(FileNotFoundError, StoreError, SealingError, KeyFileError):
+        """Return whether an object is there, undamaged, and of this layout, and all its rows can be read."""
+        with contextlib.suppress(FileNotFoundError, SealingError, KeyFileError):
             file = self.storage.open(stored, fresh=True)
             with contextlib.closing(Segment(file, stored.name, self.existing(), front=stored.front)) as segment:
-                segment.check()
-                return (segment.rows, segment.dimension, segment.precision) == (stored.rows, *layout)
+                if (segment.rows, segment.dimension, segment.precision) == (stored.rows, *layout):
+                    segment.check()
+                    check_rows(segment)
+                    return True
         return False
 
     def reencode(self, encoder: TextEncoder, *, show_progress: bool | None = None) -> None:

@@ -92,6 +92,23 @@ class MembersOfIndex:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class IndexRepair:
+    """Result of `SealedIndex.repair`.
+
+    Attributes:
+        commits: names of the commits that were refused.
+        given_up: ``segment``, ``rows``, ``commit`` and ``signer`` of each segment that did not open.
+    """
+
+    commits: tuple[str, ...]
+    given_up: tuple[dict[str, Any], ...]
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return asdict(self)
+
+
 class SealedIndex:
     """Texts and vectors in encrypted segments, searched by exact cosines in the memory of this process.
 
@@ -727,21 +744,32 @@ class SealedIndex:
         with self._operation("remove", changes=True):
             self._log.change_members(changed)
 
-    def repair(self) -> list[str]:
-        """Delete the first commit that is refused and all later ones; return their names.
+    def repair(self, *, drop: bool = False) -> IndexRepair:
+        """Replace each commit from the first refused one on by one that adds its rows, or none.
 
         Somebody who can write to the storage, such as a former writer, can put a commit there that no member made, and
-        thereby stop everybody. No reader has accepted it or what follows; what other writers added after it is added
-        again. Run it on a machine that uses the index: it refuses to delete a commit that this machine has seen to be
-        good. It removes no segment that does not open: restore a copy of the index in an empty place.
+        thereby stop everybody. Readers have accepted neither it nor what follows; rows that members added or deleted
+        there are kept. Run it on a machine that uses the index: it refuses to replace a commit that this machine has
+        seen to be good. After an interruption call it again.
+
+        Args:
+            drop: also read all segments, and give up the rows of those that are missing or do not open, after which
+                older versions of these rows are current again. If there is a copy of the index, restore it instead.
 
         Raises:
             InvalidInputError: the index was never shared.
             KeyFileError: this key file does not belong to an owner.
-            StoreError: a commit that this machine has seen is damaged. Restore it from a backup.
+            StoreError: a commit that this machine or another owner has seen is damaged. Restore it from a copy.
         """
-        with self._operation("repair", changes=True):
-            return self._log.repair()
+        with self._operation("repair", changes=True) as entry:
+            commits, lost = self._log.repair(drop=drop)
+            entry.rows = sum(each.rows for each in lost)
+            signers = [self._log.signer(each.commit) for each in lost]
+        given_up = tuple(
+            {"segment": each.name, "rows": each.rows, "commit": each.commit, "signer": signer}
+            for each, signer in zip(lost, signers, strict=True)
+        )
+        return IndexRepair(tuple(commits), given_up)
 
     def reencode(
         self, encoder: str | Encoder | Callable[[list[str]], Any], *, show_progress: bool | None = None

@@ -7,6 +7,7 @@ row. A row that has been superseded never becomes current again.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,8 +19,11 @@ import pyarrow.compute as pc
 
 from vecveil.errors import InvalidInputError
 from vecveil.index.blob import check_range
+from vecveil.index.blocks import not_opened
+from vecveil.index.filters import MetadataTable
 from vecveil.index.scan import EXACT, Codes, VectorScan
 from vecveil.index.segments import MANY, Positions, Segment, encode_vectors, hashes_of, schema
+from vecveil.index.words import Words, scores
 from vecveil.texts.encoders.text_encoder import TextEncoder
 
 _REENCODE = "SealedIndex.reencode"
@@ -110,7 +114,32 @@ def load(segment: Segment, version: tuple[int, int], *, in_memory: bool = True) 
     scale = segment.array("scale", "<f4") if segment.has("scale") else None
     scan = VectorScan(stored, scale, lambda: _codes(segment), EXACT if in_memory else MANY, segment.far)
     hashes, order = segment.array("hashes", "<i8"), segment.array("order", "<i4")
+    if len(order) and not 0 <= order.min() <= order.max() < len(order):
+        raise not_opened(segment.name, ValueError())
     return LoadedSegment(segment, version, scan, segment.array("deleted", np.uint8) != 0, hashes, order)
+
+
+def check_rows(segment: Segment) -> None:
+    """Read all that searches read of a segment. A member who only adds can write anything into one.
+
+    Raises:
+        SealingError: a part of it is missing, or does not fit the others.
+    """
+    try:
+        part, every = load(segment, (0, 0)), np.ones(segment.rows, np.bool_)
+        if segment.rows > MANY:
+            part.scan.codes  # noqa: B018
+        for name in ("id", "text"):
+            segment.strings(name)
+        for text in segment.strings("metadata").to_pylist():
+            if not isinstance(json.loads(text), dict | None):
+                raise ValueError
+        if segment.has("fields"):
+            MetadataTable.read(segment, segment.rows).among(every)
+        if segment.has("words"):
+            scores("word", [(Words(segment.array).among(every), every)])
+    except Exception as error:
+        raise not_opened(segment.name, error) from error
 
 
 def _codes(segment: Segment) -> Codes:
