@@ -16,7 +16,7 @@ import pytest
 
 from harness.command_line import run
 from harness.errors import raises
-from vecveil.index import SealedIndex, Sealer, keystore
+from vecveil.index import SealedIndex, Sealer, keystore, segments
 from vecveil.index import chain as rules
 from vecveil.index.backup import copy, verify
 from vecveil.index.chain import Chain, StoredObject, commit_name, header_of, list_name, next_members
@@ -25,6 +25,7 @@ from vecveil.index.members import Identity, Member
 from vecveil.keys import KeyFile
 
 N = 8
+pytestmark = pytest.mark.filterwarnings("ignore::vecveil.index.log.FirstOwnerWarning")
 Open = Callable[..., SealedIndex]
 
 
@@ -340,6 +341,115 @@ def test_repair_keeps_what_writers_have_added_after_a_commit_that_they_could_not
         shared.open("writer").delete(["first"])
 
 
+def test_repair_ends_with_the_commit_that_an_owner_has_built_on(shared: Shared) -> None:
+    """The storage alters a commit, so that the removal of a member after it would be undone."""
+    with shared.open("writer") as writer:
+        add(writer, "second")
+    number = shared.state().number
+    with shared.open("owner") as index:
+        index.share(shared.public["second"], "owner")
+        index.remove(shared.public["both"])
+    good = (shared.place / commit_name(number)).read_bytes()
+    shared.put(number, b"altered")
+    with raises("E-INDEX-CHAIN"):
+        shared.afresh("owner").repair()
+    (shared.place / commit_name(number)).unlink()
+    with raises("E-INDEX-CHAIN"):
+        shared.afresh("owner").repair()
+    shared.put(number, good)
+    assert sorted(shared.open("owner").ids()) == ["first", "second"]
+
+
+@pytest.mark.parametrize("by", ["writer", "stranger"])
+def test_repair_removes_commits_beyond_a_gap(shared: Shared, by: str) -> None:
+    """They would count as proof that the storage withholds the next one; the rows of a member among them stay."""
+    with shared.open("writer") as writer:
+        add(writer, "second")
+    now = shared.state()
+    [stored] = [each for each in now.objects.values() if each.commit == now.number]
+    before = dataclasses.replace(now, complete=False, number=98, digest="0" * 64)
+    (shared.place / commit_name(now.number)).unlink()
+    for name in ("owner", "reader", "writer"):
+        shutil.rmtree(shared.folder / f"{name}.key.heads", ignore_errors=True)
+    if by == "stranger":
+        far = signed_by_a_stranger(shared, before)
+    else:
+        far = forged(shared, by, before, adds=[stored])
+    shared.put(99, far)
+    with raises("E-INDEX-INCOMPLETE"):
+        shared.open("reader").count()
+    assert shared.open("owner").repair().commits == (commit_name(99),)
+    assert not (shared.place / commit_name(99)).exists()
+    assert shared.afresh("reader").ids() == ["first", *["second"] * (by == "writer")]
+
+
+def signed_by_a_stranger(shared: Shared, chain: Chain) -> bytes:
+    content, own = forged(shared, "writer", chain)[:-64], shared.public["stranger"].encode()
+    content = content.replace(shared.public["writer"].encode(), own)
+    return content + shared.identity("stranger").sign(rules._signed(chain.mark, chain.number + 1, content))
+
+
+def without(name: str) -> Callable[..., Any]:
+    return lambda sections: {section: value for section, value in sections.items() if section != name}
+
+
+def changed(name: str, change: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda sections: {**sections, name: change(sections[name])}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        None,
+        without("hashes"),
+        without("text"),
+        without("id.ends"),
+        changed("order", lambda order: order + 1),
+        changed("order", lambda order: order[:1]),
+        changed("text.ends", lambda ends: np.array([0, 2**31 - 1, *ends[2:]], np.uint32)),
+        changed("text.ends", lambda ends: ends + np.uint32(2**30)),
+        changed("metadata", lambda text: b"[" * len(text)),
+        changed("id", lambda text: b"\xff" * len(text)),
+        changed("vector", lambda vectors: vectors * np.float16(np.nan)),
+        lambda sections: {**sections, "fields": b"{}"},
+        lambda sections: {**sections, "words": np.zeros(1, "<u8")},
+    ],
+)
+def test_repair_gives_up_what_a_writer_added_and_nobody_can_read(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, change: Callable[..., Any] | None
+) -> None:
+    """A writer decides what its segments contain; the rows of others stay."""
+    sections = segments._sections
+    before = set((shared.place / "segments").iterdir())
+    if change is not None:
+        monkeypatch.setattr(segments, "_sections", lambda *rows: iter(change(dict(sections(*rows))).items()))
+    with shared.open("writer") as writer:
+        add(writer, "bad", "worse")
+    monkeypatch.undo()
+    [segment] = set((shared.place / "segments").iterdir()) - before
+    if change is None:
+        segment.unlink()
+    with shared.open("both") as both:
+        add(both, "second")
+    assert shared.open("owner").repair().given_up == ()
+    with raises("E-INDEX-ROLE"):
+        shared.open("both").repair(drop=True)
+    found = shared.open("owner").repair(drop=True)
+    assert found.given_up == (
+        {
+            "segment": f"segments/{segment.name}",
+            "rows": 2,
+            "commit": shared.state().number - 2,
+            "signer": shared.public["writer"],
+        },
+    )
+    for name in ("owner", "reader"):
+        with shared.open(name) as index:
+            assert sorted(index.get().ids) == ["first", "second"]
+    assert shared.open("owner").repair(drop=True).given_up == ()
+    verify(shared.open("owner"))
+
+
 def signed(shared: Shared, by: str, chain: Chain) -> bytes:
     """Return a commit that is signed, and whose body does not open."""
     content = bytearray(forged(shared, by, chain)[:-64])
@@ -426,9 +536,11 @@ def test_a_writer_names_a_checkpoint_that_is_none(shared: Shared, named: str) ->
     """It shows in clear, so that an owner whose keys come from the list alone can open the index and repair it."""
     with shared.open("owner") as index:
         index.share(shared.public["second"], "owner")
+        index.share(shared.public["stranger"], "writer")
         add(index, "second")
         add(index, "third")
     now = shared.state()
+    shared.open("stranger")._log.advance()
     at = {"between": now.checkpoint + 1, "last": now.number, "beyond": 2**52}[named]
     shared.put(now.number + 1, forged(shared, "writer", dataclasses.replace(now, checkpoint=at, complete=False)))
     for name in ("owner", "second", "reader"):
@@ -436,6 +548,8 @@ def test_a_writer_names_a_checkpoint_that_is_none(shared: Shared, named: str) ->
             with raises("E-INDEX-CHAIN") as error:
                 open_(name).count()
             assert commit_name(now.number + 1) in str(error.value)
+    with raises("E-INDEX-CHAIN"):  # a writer who does not read, and has seen the commit before
+        add(shared.open("stranger"), "fourth")
     assert shared.afresh("second").repair().commits == (commit_name(now.number + 1),)
     assert shared.open("reader").count() == 3
 

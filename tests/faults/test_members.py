@@ -36,6 +36,7 @@ from vecveil.index.members import Identity, envelope_context, exchange_key, unse
 from vecveil.keys import KeyFile
 
 N = 8
+pytestmark = pytest.mark.filterwarnings("ignore::vecveil.index.log.FirstOwnerWarning")
 # The process prints a line once it has worked, and waits.
 WORK = """
 import sys, numpy as np

@@ -40,6 +40,7 @@ from vecveil.keys import KeyFile
 PEOPLE = range(5)
 IDS = [f"id-{i}" for i in range(5)]
 N = 4
+pytestmark = pytest.mark.filterwarnings("ignore::vecveil.index.log.FirstOwnerWarning")
 NOT_A_MEMBER, MAY_NOT, CANNOT_READ = "E-SEAL-COLLECTION", "E-INDEX-ROLE", "E-SEAL-OPEN"
 REFUSED = {"E-INDEX-SIGNER", "E-INDEX-CHAIN"}
 MADE_UP = {"junk", "unsigned", "replay"}

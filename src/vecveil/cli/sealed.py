@@ -570,14 +570,14 @@ def verify_index_command(index: str, seal_key: str, as_json: bool) -> None:
     if as_json:
         data_json(found.to_record())
         return
-    data(f"{short_name(index)}: {found.commits:,} commits without a gap; head {found.head}.")
-    data(f"{found.segments:,} segments with {found.rows:,} rows and {found.bytes:,} bytes are intact.")
+    data(f"{short_name(index)}: Commits without a gap: {found.commits:,}; head {found.head}.")
+    data(f"Intact segments: {found.segments:,}, of {found.rows:,} rows and {found.bytes:,} bytes.")
     if found.unread:
-        data(f"The first {found.unread:,} commits precede a renewal of the keys: only their digests were compared.")
+        data(f"Commits before a renewal of the keys, of which only the digests were compared: {found.unread:,}.")
     for public, commits in found.signed.items():
-        data(f"{commits:,} commits are signed by {public}.")
+        data(f"Commits signed by {public}: {commits:,}.")
     if found.replaced:
-        data(f"{found.replaced:,} replaced objects remain until `vecveil index compact`.")
+        data(f"Replaced objects that remain until `vecveil index compact`: {found.replaced:,}.")
     for name in found.others[:_SHOWN]:
         data(f"Not part of the chain: {name}")
     if len(found.others) > _SHOWN:
@@ -613,7 +613,7 @@ def copy_index_command(index: str, dest: str, seal_key: str, as_json: bool) -> N
         chain, lost = copy(source, place)
     note(f"{short_name(dest)} is a copy of {short_name(index)} as of commit {chain.number:,}.")
     if lost:
-        warn(f"This machine had seen {lost:,} later commits there, which are lost.")
+        warn(f"Later commits that this machine had seen there, and that are lost: {lost:,}.")
     if as_json:
         data_json({"database": short_name(dest), "commits": chain.number, "head": chain.digest, "later": lost})
 
@@ -712,6 +712,8 @@ def _report_members(place: str, index: SealedIndex, as_json: bool) -> None:
             "shared it first" * (member["public"] == found.founder),
         ]
         data("  ".join([member["public"], *filter(None, about)]))
+    if found.founder not in (None, *(member["public"] for member in found.members)):
+        data(f"{found.founder}  shared it first, and is no member now")
     if not found.members:
         note(f"{short_name(place)} was never shared: whoever has its key file may do everything.")
     if found.renewal_pending:

@@ -14,6 +14,7 @@ import re
 import secrets
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypedDict, get_args
@@ -78,6 +79,10 @@ _PATIENCE = 10.0  # seconds for which other threads answer from the earlier stat
 
 
 Vectors = Literal["auto", "memory", "disk", "remote"]
+
+
+class FirstOwnerWarning(UserWarning):
+    """A member's first use of a shared index on this machine believes the storage about who shared it."""
 
 
 class StorageOptions(TypedDict, total=False):
@@ -372,6 +377,13 @@ class SegmentLog:
         expected = self._owner or (known.founder if known else None)
         if expected is None and founder is not None and isinstance(keys, MemberKeys) and keys.base is not None:
             expected = keys.signer.public  # this key file made the index
+        if expected is None and founder is not None and self.chain is None:
+            warnings.warn(
+                f"This machine believes the storage that {founder} first shared {self.location}. Compare this with the "
+                f"string that the owner gave you, or name that once: vecveil index members sealed:{self.location} --owner veil1… --seal-key FILE",
+                FirstOwnerWarning,
+                stacklevel=2,
+            )
         if expected not in (None, founder):
             raise StoreError(
                 f"The owner who first shared {self.location} should be {expected}, by `owner` or an earlier use of "

@@ -25,7 +25,15 @@ import pyarrow as pa
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wrong_type
 from vecveil.index.audit_log import AuditEntry, AuditLog
 from vecveil.index.blob import check_range, metadata_json
-from vecveil.index.filters import MetadataTable, Where, check_compared, check_where, is_empty, named_fields
+from vecveil.index.filters import (
+    MetadataTable,
+    Where,
+    check_compared,
+    check_forced,
+    check_where,
+    is_empty,
+    named_fields,
+)
 from vecveil.index.index_keys import KeySource
 from vecveil.index.log import RETAIN, SegmentLog, StorageOptions
 from vecveil.index.members import Member, Role, checked_member, public_keys
@@ -552,7 +560,7 @@ class SealedIndex:
         """Return a read-only view of the rows that match ``where``, a mapping.
 
         Other rows do not exist for the view: not in errors, ids or the document frequencies of ``hybrid``. Filters of
-        the view are mappings, too. The view closes with this index.
+        the view are mappings, too. The view closes with this index. ``where`` does not compare with None.
         """
         return _RestrictedIndex(self, where)
 
@@ -969,9 +977,7 @@ class _RestrictedIndex(SealedIndex):
     """
 
     def __init__(self, index: SealedIndex, where: Mapping[str, Any]) -> None:
-        check_where(where, f"{_OWNER}.restricted")
-        if not isinstance(where, Mapping) or is_empty(where):
-            raise InvalidInputError(f"{_OWNER}.restricted: `where` is a mapping with a condition.", param="where")
+        check_forced(where, f"{_OWNER}.restricted", "where")
         self._index, self._forced = index, copy.deepcopy(where)  # masks are made later
         self._tables: WeakKeyDictionary[LoadedSegment, MetadataTable] = WeakKeyDictionary()
         self._words: WeakKeyDictionary[LoadedSegment, Words] = WeakKeyDictionary()
