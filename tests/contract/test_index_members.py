@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import warnings
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +22,7 @@ from vecveil.index import chain as rules
 from vecveil.index.backup import copy, verify
 from vecveil.index.chain import Chain, StoredObject, commit_name, header_of, list_name, next_members
 from vecveil.index.index_keys import MemberKeys
+from vecveil.index.log import FirstOwnerWarning
 from vecveil.index.members import Identity, Member
 from vecveil.keys import KeyFile
 
@@ -245,6 +247,22 @@ def test_two_owners_change_the_list_at_once(shared: Shared, monkeypatch: pytest.
         second.share(shared.public["stranger"], "owner")
 
 
+def test_a_machine_says_whom_it_takes_for_the_first_owner(shared: Shared) -> None:
+    for name in ("reader", "writer"):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                shared.open(name).members()
+        assert [warning.category for warning in said] == [FirstOwnerWarning]
+        assert shared.public["owner"] in str(said[0].message)
+        assert "vecveil index members" in str(said[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shared.afresh("reader", owner=shared.public["owner"]).members()
+        shared.open("reader").members()
+        shared.afresh("owner").members()
+
+
 def test_only_a_key_file_with_an_identity_has_members(tmp_path: Path) -> None:
     with SealedIndex(tmp_path / "notes", bytes(range(32))) as index:
         add(index, "a")
@@ -409,8 +427,8 @@ def changed(name: str, change: Callable[[Any], Any]) -> Callable[..., Any]:
         changed("text.ends", lambda ends: np.array([0, 2**31 - 1, *ends[2:]], np.uint32)),
         changed("text.ends", lambda ends: ends + np.uint32(2**30)),
         changed("metadata", lambda text: b"[" * len(text)),
+        changed("metadata", lambda text: b"7777" * (len(text) // 4)),
         changed("id", lambda text: b"\xff" * len(text)),
-        changed("vector", lambda vectors: vectors * np.float16(np.nan)),
         lambda sections: {**sections, "fields": b"{}"},
         lambda sections: {**sections, "words": np.zeros(1, "<u8")},
     ],
@@ -431,6 +449,8 @@ def test_repair_gives_up_what_a_writer_added_and_nobody_can_read(
         segment.unlink()
     with shared.open("both") as both:
         add(both, "second")
+    with raises("E-INDEX-INCOMPLETE" if change is None else "E-SEAL-OPEN"), shared.open("reader") as reader:
+        reader.search(np.ones(N), where={"none": {"exists": False}}, words="first", mode="hybrid")
     assert shared.open("owner").repair().given_up == ()
     with raises("E-INDEX-ROLE"):
         shared.open("both").repair(drop=True)

@@ -272,7 +272,7 @@ def closed(name: str) -> StoreError:
 
 def not_opened(name: str, error: BaseException) -> BaseException:
     """Return the error for the object ``name``, which raised ``error``."""
-    wrong = InvalidTag | ValueError | LookupError | TypeError | msgspec.MsgspecError
+    wrong = InvalidTag | ValueError | KeyError | TypeError | msgspec.MsgspecError
     if isinstance(error, wrong) and not isinstance(error, KeyFileError):
         return SealingError(
             f"{name} does not open: the file was cut, altered or exchanged. Restore it from a backup of the storage.",

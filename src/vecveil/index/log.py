@@ -380,7 +380,8 @@ class SegmentLog:
         if expected is None and founder is not None and self.chain is None:
             warnings.warn(
                 f"This machine believes the storage that {founder} first shared {self.location}. Compare this with the "
-                f"string that the owner gave you, or name that once: vecveil index members sealed:{self.location} --owner veil1… --seal-key FILE",
+                "string that the owner gave you, or name that once: "
+                f"vecveil index members sealed:{self.location} --owner veil1… --seal-key FILE",
                 FirstOwnerWarning,
                 stacklevel=2,
             )

@@ -863,7 +863,7 @@ class SealedIndex:
             check_compared(where, stored)
 
     def _table(self, part: LoadedSegment) -> MetadataTable:
-        with self._building:
+        with self._building, part.segment.parsed():
             if part not in self._tables:
                 self._tables[part] = (
                     MetadataTable.read(part.segment, len(part))
@@ -909,7 +909,7 @@ class SealedIndex:
         return [(float(cosine), *place) for cosine, place in zip(cosines, best, strict=True)]
 
     def _words_of(self, part: LoadedSegment) -> Words:
-        with self._building:
+        with self._building, part.segment.parsed():
             if part not in self._words:
                 read = part.segment.array
                 self._words[part] = (
@@ -933,11 +933,12 @@ class SealedIndex:
         for part, mine in by_part.values():
             rows = np.array([places[i][1] for i in mine], np.int64)
             vectors[mine] = part.scan.vectors(rows)
-            table = part.segment.table(["id", "text", "has_text", "metadata"], rows).to_pydict()
-            for at, i in enumerate(mine):
-                ids[i] = table["id"][at]
-                texts[i] = table["text"][at] if table["has_text"][at] else None
-                metadata[i] = json.loads(table["metadata"][at])
+            with part.segment.parsed():
+                table = part.segment.table(["id", "text", "has_text", "metadata"], rows).to_pydict()
+                for at, i in enumerate(mine):
+                    ids[i] = table["id"][at]
+                    texts[i] = table["text"][at] if table["has_text"][at] else None
+                    metadata[i] = json.loads(table["metadata"][at])
         return Unsealed(ids, vectors, texts, metadata, [])
 
     def _queries(self, queries: Any, encoder: TextEncoder | None, owner: str) -> npt.NDArray[np.float32]:

@@ -11,6 +11,7 @@ field. A few rows have none of these: they are made when they are needed, and wo
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
-from vecveil.errors import optional_import
+from vecveil.errors import VecveilError, optional_import
 from vecveil.index.blob import padded_length, quantised
 from vecveil.index.blocks import BlockReader, BlockWriter, Readable, not_opened
 from vecveil.index.filters import field_sections
@@ -228,10 +229,8 @@ class Segment:
     def _strings(self, ends: npt.NDArray[np.uint32], content: bytes) -> Any:
         """Return the Arrow array whose `string_buffers` these are."""
         array = pa.StringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(content))
-        try:
+        with self.parsed():
             array.validate(full=True)  # Arrow would read beyond the content
-        except pa.ArrowInvalid as error:
-            raise not_opened(self.name, error) from error
         return array
 
     def table(self, names: Sequence[str] | None = None, rows: Rows = slice(None)) -> Any:
@@ -253,6 +252,19 @@ class Segment:
         """Return the ciphertext of the vectors of rows (N, bytes of a vector), for an audit."""
         width = self.dimension * (2 if self.precision == "float16" else 1)
         return self._blocks.gather(self._sections["vector"][0] + rows * width, width, encrypted=True)
+
+    @contextlib.contextmanager
+    def parsed(self) -> Iterator[None]:
+        """Raise `SealingError` where what the block reads is not what `write_segment` writes.
+
+        A member who only adds can write anything: no other member opens a segment before it is part of the index.
+        """
+        try:
+            yield
+        except (OSError, MemoryError, VecveilError):
+            raise
+        except Exception as error:
+            raise not_opened(self.name, ValueError()) from error
 
     def check(self) -> None:
         """Decrypt every block.

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from vecveil.errors import InvalidInputError
 from vecveil.index.blob import check_range
-from vecveil.index.blocks import not_opened
 from vecveil.index.filters import MetadataTable
 from vecveil.index.scan import EXACT, Codes, VectorScan
 from vecveil.index.segments import MANY, Positions, Segment, encode_vectors, hashes_of, schema
@@ -114,21 +113,18 @@ def load(segment: Segment, version: tuple[int, int], *, in_memory: bool = True) 
     scale = segment.array("scale", "<f4") if segment.has("scale") else None
     scan = VectorScan(stored, scale, lambda: _codes(segment), EXACT if in_memory else MANY, segment.far)
     hashes, order = segment.array("hashes", "<i8"), segment.array("order", "<i4")
-    if len(order) and not 0 <= order.min() <= order.max() < len(order):
-        raise not_opened(segment.name, ValueError())
+    with segment.parsed():
+        if len(order) and not 0 <= order.min() <= order.max() < len(order):
+            raise ValueError
     return LoadedSegment(segment, version, scan, segment.array("deleted", np.uint8) != 0, hashes, order)
 
 
 def check_rows(segment: Segment) -> None:
-    """Read all that searches read of a segment. A member who only adds can write anything into one.
-
-    Raises:
-        SealingError: a part of it is missing, or does not fit the others.
-    """
-    try:
+    """Read all that searches read of a segment; raise `SealingError` if something does not fit."""
+    with segment.parsed():
         part, every = load(segment, (0, 0)), np.ones(segment.rows, np.bool_)
         if segment.rows > MANY:
-            part.scan.codes  # noqa: B018
+            every[part.scan.codes.poor]
         for name in ("id", "text"):
             segment.strings(name)
         for text in segment.strings("metadata").to_pylist():
@@ -138,8 +134,6 @@ def check_rows(segment: Segment) -> None:
             MetadataTable.read(segment, segment.rows).among(every)
         if segment.has("words"):
             scores("word", [(Words(segment.array).among(every), every)])
-    except Exception as error:
-        raise not_opened(segment.name, error) from error
 
 
 def _codes(segment: Segment) -> Codes:
