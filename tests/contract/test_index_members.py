@@ -470,6 +470,47 @@ def test_repair_gives_up_what_a_writer_added_and_nobody_can_read(
     verify(shared.open("owner"))
 
 
+def test_rows_that_their_ids_do_not_find_are_given_up(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer adds a row that no later version replaces, and no deletion."""
+    sections, change = segments._sections, changed("hashes", lambda hashes: hashes + 1)
+    monkeypatch.setattr(segments, "_sections", lambda *rows: iter(change(dict(sections(*rows))).items()))
+    with shared.open("writer") as writer:
+        add(writer, "first")
+    monkeypatch.undo()
+    with shared.open("owner") as owner:
+        owner.delete(["first"])
+        assert owner.ids() == ["first"]
+        [lost] = owner.repair(drop=True).given_up
+        assert lost["signer"] == shared.public["writer"]
+        assert owner.ids() == []
+
+
+def test_a_writer_who_takes_the_name_of_another_ones_segment_loses_it_no_row(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sees the storage commits a name first, with false digests; the other writer cannot see that."""
+    with shared.open("owner") as index:
+        index.share(shared.public["stranger"], "writer")
+    now = shared.state()
+    with shared.open("writer") as writer:
+        wrote = writer._log._write
+
+        def overtaken(*given: Any, **options: Any) -> StoredObject:
+            stored = wrote(*given, **options)
+            false = StoredObject(stored.name, "0" * 64, "0" * 64, stored.bytes, stored.rows)
+            shared.put(now.number + 1, forged(shared, "stranger", now, adds=[false]))
+            return stored
+
+        monkeypatch.setattr(writer._log, "_write", overtaken)
+        add(writer, "second", "third")
+    with raises("E-INDEX-CHAIN"):
+        shared.open("reader").count()
+    found = shared.open("owner").repair(drop=True)
+    assert found.commits == (commit_name(now.number + 2),)
+    assert [lost["signer"] for lost in found.given_up] == [shared.public["stranger"]]
+    assert sorted(shared.open("reader").ids()) == ["first", "second", "third"]
+
+
 def signed(shared: Shared, by: str, chain: Chain) -> bytes:
     """Return a commit that is signed, and whose body does not open."""
     content = bytearray(forged(shared, by, chain)[:-64])

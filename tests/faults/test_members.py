@@ -312,4 +312,9 @@ def test_a_bucket_is_shared_like_a_folder(tmp_path: Path, request: pytest.Fixtur
             with raises("E-SEAL-COLLECTION"):
                 reader.ids()
         assert len(owner.ids()) == 3
+        number = owner._log.advance().number
+        for i in (1, 2):
+            owner._log.storage.create(commit_name(number + i), b"junk")
+        assert owner.repair().commits == (commit_name(number + 1), commit_name(number + 2))
+        assert len(owner.ids()) == 3
         assert owner.repair().commits == ()

@@ -988,8 +988,11 @@ class SegmentLog:
             header, body = append
             layout = header.dimension, header.precision
             known = {*chain.objects, *chain.replaced, *chain.voided}
-            new = [each for each in body.adds if each.as_of is None and each.name not in known]
-            objects = [each for each in new if self._opens(each, layout)]
+            for each in body.adds:
+                there = chain.objects.get(each.name)
+                added = each.name in known and (there is None or there.digest == each.digest)
+                if each.as_of is None and not added and self._opens(each, layout):
+                    objects.append(each if there is None else self._written_again(each, chain.key_id))
             if chain.encoder_tag is None and objects:
                 noted = body.encoder, body.encoder_name
         if number == chain.number + 1 or objects:
@@ -1006,6 +1009,11 @@ class SegmentLog:
                 return chain
         self.storage.delete([commit_name(number)])
         return chain
+
+    def _written_again(self, stored: StoredObject, key_id: str) -> StoredObject:
+        """Write the rows of an object under a new name: another member's commit has added a false one of its name."""
+        with contextlib.closing(Segment(self.storage.open(stored), stored.name, self.existing())) as segment:
+            return self._write(segment.table(), (segment.dimension, segment.precision), key_id)
 
     def _opens(self, stored: StoredObject, layout: tuple[int | None, str | None]) -> bool:
         """Return whether an object is there, undamaged, and of this layout, and all its rows can be read."""

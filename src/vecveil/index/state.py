@@ -123,10 +123,12 @@ def check_rows(segment: Segment) -> None:
     """Read all that searches read of a segment; raise `SealingError` if something does not fit."""
     with segment.parsed():
         part, every = load(segment, (0, 0)), np.ones(segment.rows, np.bool_)
+        hashes = hashes_of(segment.strings("id"))[part.order]
+        if (hashes != part.hashes).any() or len(np.unique(part.order)) < len(part) or (np.diff(hashes) < 0).any():
+            raise ValueError  # rows that no id finds could not be deleted
         if segment.rows > MANY:
             every[part.scan.codes.poor]
-        for name in ("id", "text"):
-            segment.strings(name)
+        segment.strings("text")
         for text in segment.strings("metadata").to_pylist():
             if not isinstance(json.loads(text), dict | None):
                 raise ValueError
