@@ -470,6 +470,27 @@ def test_repair_gives_up_what_a_writer_added_and_nobody_can_read(
     verify(shared.open("owner"))
 
 
+def test_two_owners_repair_at_once(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    with shared.open("owner") as index:
+        index.share(shared.public["second"], "owner")
+    now = shared.state()
+    shared.put(now.number + 1, signed(shared, "both", now))
+    with shared.open("writer") as writer:
+        add(writer, "second")
+    owner, second = shared.open("owner"), shared.open("second")
+    read, repaired = owner._log._refused_append, list[tuple[str, ...]]()
+
+    def late(*given: Any) -> Any:
+        repaired.append(second.repair().commits)
+        return read(*given)
+
+    monkeypatch.setattr(owner._log, "_refused_append", late)
+    assert owner.repair().commits == ()
+    assert [len(names) for names in repaired] == [2, 0]
+    for index in (owner, second, shared.open("reader")):
+        assert sorted(index.ids()) == ["first", "second"]
+
+
 def test_rows_that_their_ids_do_not_find_are_given_up(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer adds a row that no later version replaces, and no deletion."""
     sections, change = segments._sections, changed("hashes", lambda hashes: hashes + 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import math
 import os
 import re
@@ -762,7 +763,7 @@ class SegmentLog:
                     self.storage.delete(voids)
                     break
             else:
-                raise StoreError(f"{_OWNER}: other processes kept writing. Try again.", code="E-INDEX-BUSY")
+                raise _busy()
             now, listed = time.time(), self.storage.list("segments")
             replaced = (self.chain or chain).replaced.items()
             self.storage.delete(name for name, at in replaced if name in listed and (not retain or now - at >= retain))
@@ -883,7 +884,7 @@ class SegmentLog:
                 if self._published(chain, content):
                     break
             else:
-                raise StoreError(f"{_OWNER}: other processes kept writing. Try again.", code="E-INDEX-BUSY")
+                raise _busy()
             chain = self.advance()
             if chain.members and chain.members.listing.renew:
                 self.renew_keys()
@@ -891,9 +892,9 @@ class SegmentLog:
     def repair(self, *, drop: bool) -> tuple[list[str], list[StoredObject]]:
         """See `SealedIndex.repair`; return the refused commits, and the objects that were given up."""
         with self._changing, self._loading:
-            known, chain, names = self.memory.read(), Chain.first(self._mark), list[str]()
-            while True:
-                chain, refused = self._followed(chain, known)
+            known, names = self.memory.read(), list[str]()
+            for _ in range(_ROUNDS):  # until nobody has added a commit meanwhile, or repaired the same ones
+                chain, refused = self._followed(known)
                 if chain.members is None:
                     raise InvalidInputError(
                         f"{_OWNER}.repair: only an index with members has commits to refuse. Restore a damaged index "
@@ -911,16 +912,20 @@ class SegmentLog:
                     break
                 if known is not None and known.number > chain.number:  # this machine has seen a good commit there
                     raise refused or incomplete(self.location, commit_name(chain.number + 1))
-                appends = [self._refused_append(chain, number) for number in numbers]
+                contents = [self.needed(number) for number in numbers]
+                appends = list(map(self._refused_append, itertools.repeat(chain), numbers, contents))
                 self.chain = None
                 # Each refused commit is replaced by one that adds its rows. Until then it is in the storage, so that
                 # another call continues after an interruption.
-                for number, append in zip(numbers, appends, strict=True):
-                    after = self._append_again(chain, number, append)
+                for number, content, append in zip(numbers, contents, appends, strict=True):
+                    same = self.content(number) == content  # otherwise another owner has repaired it
+                    after = self._append_again(chain, number, append) if same else None
                     if after is None:
                         break
                     chain = after
                     names.append(commit_name(number))
+            else:
+                raise _busy()
             chain, lost = self.advance(), list[StoredObject]()
             if drop:
                 layout = chain.dimension, chain.precision
@@ -938,8 +943,9 @@ class SegmentLog:
                 chain = self.advance()
             return names, lost
 
-    def _followed(self, chain: Chain, known: Head | None) -> tuple[Chain, StoreError | None]:
+    def _followed(self, known: Head | None) -> tuple[Chain, StoreError | None]:
         """Follow the chain to its head, or to the first commit that is refused; return the error of that one."""
+        chain = Chain.first(self._mark)
         while (content := self.content(chain.number + 1)) is not None:
             try:
                 after = chain.follow(content, self.existing())
@@ -950,8 +956,8 @@ class SegmentLog:
         self.memory.check(known, chain)
         return chain, None
 
-    def _refused_append(self, chain: Chain, number: int) -> tuple[Header, Body] | None:
-        """Return a commit beyond ``chain`` by which a member added or deleted rows, and None for any other.
+    def _refused_append(self, chain: Chain, number: int, content: bytes) -> tuple[Header, Body] | None:
+        """Return header and body of a commit beyond ``chain`` if a member added or deleted rows by it, else None.
 
         Writers who do not read cannot see what is wrong in the body of a commit before theirs; their rows are
         acknowledged.
@@ -959,7 +965,7 @@ class SegmentLog:
         Raises:
             StoreError: an owner changed the index with it, and has therefore seen good commits before it.
         """
-        content, body, signer = self.needed(number), None, None
+        body = None
         try:
             header, _ = header_of(content, number)
             if next_members(self._mark, number, chain.members, content) is chain.members:
@@ -1162,6 +1168,10 @@ def incomplete(location: str, name: str) -> StoreError:
         "Restore it from a backup of the storage.",
         code="E-INDEX-INCOMPLETE",
     )
+
+
+def _busy() -> StoreError:
+    return StoreError(f"{_OWNER}: other processes kept writing. Try again.", code="E-INDEX-BUSY")
 
 
 def _person(member: Member) -> tuple[object, ...]:

@@ -261,7 +261,7 @@ class Segment:
         """
         try:
             yield
-        except (OSError, MemoryError, VecveilError):
+        except (FileNotFoundError, MemoryError, VecveilError):
             raise
         except Exception as error:
             raise not_opened(self.name, ValueError()) from error
