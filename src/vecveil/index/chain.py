@@ -494,7 +494,7 @@ def refusal(number: int, signer: str | None, what: str) -> StoreError:
     by = what if signer is None else f"names {signer} as its signer, who {what}"
     return StoreError(
         f"Commit {number:,} of the index ({commit_name(number)}) {by}. It is refused, and nothing is read or written "
-        "after it. An owner deletes it with `vecveil index repair`.",
+        "after it. An owner replaces it with `vecveil index repair`.",
         code="E-INDEX-SIGNER",
     )
 
@@ -503,7 +503,7 @@ def _broken(number: int, what: str) -> StoreError:
     return StoreError(
         f"Commit {number:,} of the index ({commit_name(number)}) {what}: it was altered or exchanged, or comes from "
         "another index. Restore it from a backup of the storage; if no member wrote it, an owner of a shared index "
-        "deletes it with `vecveil index repair`.",
+        "replaces it with `vecveil index repair`.",
         code="E-INDEX-CHAIN",
     )
 
