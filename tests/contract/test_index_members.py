@@ -468,6 +468,9 @@ def test_repair_gives_up_what_a_writer_added_and_nobody_can_read(
             assert sorted(index.get().ids) == ["first", "second"]
     assert shared.open("owner").repair(drop=True).given_up == ()
     verify(shared.open("owner"))
+    (shared.place / "segments").rename(shared.place / "elsewhere")
+    with raises("E-INDEX-INCOMPLETE"):
+        shared.open("owner").repair(drop=True)
 
 
 def test_two_owners_repair_at_once(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -930,6 +930,8 @@ class SegmentLog:
             if drop:
                 layout = chain.dimension, chain.precision
                 lost = [each for each in chain.objects.values() if not self._opens(each, layout)]
+                if lost and len(lost) == len(chain.objects):  # as where their folder is not mounted
+                    raise incomplete(self.location, lost[0].name)
             while lost := [each for each in lost if each.name in chain.objects]:  # others may have removed some
                 content = chain.commit(
                     "replace",
@@ -988,17 +990,18 @@ class SegmentLog:
 
         Return the state after it, or None if a writer was first to continue the chain.
         """
-        layout, objects = (chain.dimension, chain.precision), list[StoredObject]()
+        objects, layout = list[StoredObject](), (chain.dimension, chain.precision)
         noted: tuple[str | None, str | None] = (None, None)
         if append is not None and layout in ((None, None), (append[0].dimension, append[0].precision)):
             header, body = append
-            layout = header.dimension, header.precision
+            own = header.dimension, header.precision
             known = {*chain.objects, *chain.replaced, *chain.voided}
             for each in body.adds:
                 there = chain.objects.get(each.name)
                 added = each.name in known and (there is None or there.digest == each.digest)
-                if each.as_of is None and not added and self._opens(each, layout):
+                if each.as_of is None and not added and self._opens(each, own):
                     objects.append(each if there is None else self._written_again(each, chain.key_id))
+            layout = own if objects else layout
             if chain.encoder_tag is None and objects:
                 noted = body.encoder, body.encoder_name
         if number == chain.number + 1 or objects:

@@ -767,7 +767,8 @@ class SealedIndex:
         Raises:
             InvalidInputError: the index was never shared.
             KeyFileError: this key file does not belong to an owner.
-            StoreError: a commit that this machine or another owner has seen is damaged. Restore it from a copy.
+            StoreError: a commit that this machine or another owner has seen is damaged, or with ``drop`` no segment
+                opens. Restore a copy.
         """
         with self._operation("repair", changes=True) as entry:
             commits, lost = self._log.repair(drop=drop)
