@@ -33,8 +33,9 @@ SCHEMA = "vecveil.keys/1"
 KEY_BYTES = 32
 _LONGEST_ID = 100
 _LARGEST_FILE = 2**26  # a key store has some 300 bytes for each collection
+_SERVICES = ("awskms", "vault", "gcpkms", "azurekv", "pkcs11")
 # Names of services contain colons, paths of Windows one behind the drive.
-_SERVICE = re.compile(r"((?:awskms|vault|gcpkms|azurekv|pkcs11):.*?)(?::((?:[A-Za-z]:[\\/])?[^:]*))?", re.DOTALL)
+_SERVICE = re.compile(rf"((?:{'|'.join(_SERVICES)}):.*?)(?::((?:[A-Za-z]:[\\/])?[^:]*))?", re.DOTALL)
 
 
 class NoiseKey:
@@ -127,7 +128,7 @@ class KeyFile:
             if status.st_size > _LARGEST_FILE:
                 raise KeyFileError(f"{owner}: {path.name} is too large for a key file (`path`).", param="path")
             # Refuse a file that others can read before reading it.
-            others = os.name == "posix" and status.st_mode & 0o077
+            others = others_can_open(status)
             text = "" if others else path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             number = getattr(error, "errno", None)
@@ -136,10 +137,10 @@ class KeyFile:
             said = (
                 f"Key file not found: {path.name}" if missing else f"Reading the key file {path.name} failed: {reason}"
             )
-            raise KeyFileError(
-                f"{said} (`path`). Make one with `vecveil key new FILE`; older data opens with its own key file alone.",
-                param="path",
-            ) from None
+            said += " (`path`). Make one with `vecveil key new FILE`; older data opens with its own key file alone."
+            if missing and ":" in str(path):
+                said += f" In SERVICE:NAME:FILE, SERVICE is one of {', '.join(_SERVICES)}."
+            raise KeyFileError(said, param="path") from None
         if others:
             raise KeyFileError(
                 f"Other users can open the key file {path.name} (`path`), and a key opens what it protects. "
@@ -265,6 +266,11 @@ def key_file_errors(path: Path) -> Iterator[None]:
         reason = error.strerror or type(error).__name__
         text = f"The key file {path.name} cannot be written: {reason}. It is unchanged."
         raise KeyFileError(text, param="path") from error
+
+
+def others_can_open(status: os.stat_result) -> bool:
+    """Return whether other users than its owner can open a file."""
+    return os.name == "posix" and bool(status.st_mode & 0o077)
 
 
 def split_source(source: str | os.PathLike[str]) -> tuple[str | None, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import warnings
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -16,15 +17,17 @@ import pytest
 
 from harness.command_line import run
 from harness.errors import raises
-from vecveil.index import SealedIndex, Sealer, keystore
+from vecveil.index import SealedIndex, Sealer, keystore, segments
 from vecveil.index import chain as rules
 from vecveil.index.backup import copy, verify
 from vecveil.index.chain import Chain, StoredObject, commit_name, header_of, list_name, next_members
 from vecveil.index.index_keys import MemberKeys
+from vecveil.index.log import FirstOwnerWarning
 from vecveil.index.members import Identity, Member
 from vecveil.keys import KeyFile
 
 N = 8
+pytestmark = pytest.mark.filterwarnings("ignore::vecveil.index.log.FirstOwnerWarning")
 Open = Callable[..., SealedIndex]
 
 
@@ -244,6 +247,22 @@ def test_two_owners_change_the_list_at_once(shared: Shared, monkeypatch: pytest.
         second.share(shared.public["stranger"], "owner")
 
 
+def test_a_machine_says_whom_it_takes_for_the_first_owner(shared: Shared) -> None:
+    for name in ("reader", "writer"):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                shared.open(name).members()
+        assert [warning.category for warning in said] == [FirstOwnerWarning]
+        assert shared.public["owner"] in str(said[0].message)
+        assert "vecveil index members" in str(said[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shared.afresh("reader", owner=shared.public["owner"]).members()
+        shared.open("reader").members()
+        shared.afresh("owner").members()
+
+
 def test_only_a_key_file_with_an_identity_has_members(tmp_path: Path) -> None:
     with SealedIndex(tmp_path / "notes", bytes(range(32))) as index:
         add(index, "a")
@@ -309,10 +328,10 @@ def test_a_late_commit_of_a_removed_writer_is_named_and_repaired(shared: Shared)
         verify(shared.open("owner"))
     with raises("E-INDEX-ROLE"):
         shared.afresh("both").repair()
-    assert shared.afresh("second").repair() == [commit_name(number), commit_name(number + 1)]
+    assert shared.afresh("second").repair().commits == (commit_name(number), commit_name(number + 1))
     with shared.open("owner") as index:
         assert index.ids() == ["first"]
-        assert index.repair() == []
+        assert index.repair().commits == ()
         add(index, "second")
 
 
@@ -333,11 +352,187 @@ def test_repair_keeps_what_writers_have_added_after_a_commit_that_they_could_not
     shared.put(number + 4, forged(shared, "stranger", last, adds=[gone]))
     with raises("E-INDEX-CHAIN"):
         shared.open("reader").count()
-    assert shared.open("owner").repair() == [commit_name(n) for n in range(number, number + 5)]
+    assert shared.open("owner").repair().commits == tuple(commit_name(n) for n in range(number, number + 5))
     for name in ("owner", "reader"):
         assert sorted(shared.afresh(name).ids()) == ["first", "fourth", "third"]
     with raises("E-INDEX-ROLLED-BACK"):  # it has seen a commit that is deleted
         shared.open("writer").delete(["first"])
+
+
+def test_repair_ends_with_the_commit_that_an_owner_has_built_on(shared: Shared) -> None:
+    """The storage alters a commit, so that the removal of a member after it would be undone."""
+    with shared.open("writer") as writer:
+        add(writer, "second")
+    number = shared.state().number
+    with shared.open("owner") as index:
+        index.share(shared.public["second"], "owner")
+        index.remove(shared.public["both"])
+    good = (shared.place / commit_name(number)).read_bytes()
+    shared.put(number, b"altered")
+    with raises("E-INDEX-CHAIN"):
+        shared.afresh("owner").repair()
+    (shared.place / commit_name(number)).unlink()
+    with raises("E-INDEX-CHAIN"):
+        shared.afresh("owner").repair()
+    shared.put(number, good)
+    assert sorted(shared.open("owner").ids()) == ["first", "second"]
+
+
+@pytest.mark.parametrize("by", ["writer", "stranger"])
+def test_repair_removes_commits_beyond_a_gap(shared: Shared, by: str) -> None:
+    """They would count as proof that the storage withholds the next one; the rows of a member among them stay."""
+    with shared.open("writer") as writer:
+        add(writer, "second")
+    now = shared.state()
+    [stored] = [each for each in now.objects.values() if each.commit == now.number]
+    before = dataclasses.replace(now, complete=False, number=98, digest="0" * 64)
+    (shared.place / commit_name(now.number)).unlink()
+    for name in ("owner", "reader", "writer"):
+        shutil.rmtree(shared.folder / f"{name}.key.heads", ignore_errors=True)
+    if by == "stranger":
+        far = signed_by_a_stranger(shared, before)
+    else:
+        far = forged(shared, by, before, adds=[stored])
+    shared.put(99, far)
+    with raises("E-INDEX-INCOMPLETE"):
+        shared.open("reader").count()
+    assert shared.open("owner").repair().commits == (commit_name(99),)
+    assert not (shared.place / commit_name(99)).exists()
+    assert shared.afresh("reader").ids() == ["first", *["second"] * (by == "writer")]
+
+
+def signed_by_a_stranger(shared: Shared, chain: Chain) -> bytes:
+    content, own = forged(shared, "writer", chain)[:-64], shared.public["stranger"].encode()
+    content = content.replace(shared.public["writer"].encode(), own)
+    return content + shared.identity("stranger").sign(rules._signed(chain.mark, chain.number + 1, content))
+
+
+def without(name: str) -> Callable[..., Any]:
+    return lambda sections: {section: value for section, value in sections.items() if section != name}
+
+
+def changed(name: str, change: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda sections: {**sections, name: change(sections[name])}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        None,
+        without("hashes"),
+        without("text"),
+        without("id.ends"),
+        changed("order", lambda order: order + 1),
+        changed("order", lambda order: order[:1]),
+        changed("text.ends", lambda ends: np.array([0, 2**31 - 1, *ends[2:]], np.uint32)),
+        changed("text.ends", lambda ends: ends + np.uint32(2**30)),
+        changed("metadata", lambda text: b"[" * len(text)),
+        changed("metadata", lambda text: b"7777" * (len(text) // 4)),
+        changed("id", lambda text: b"\xff" * len(text)),
+        lambda sections: {**sections, "fields": b"{}"},
+        lambda sections: {**sections, "words": np.zeros(1, "<u8")},
+    ],
+)
+def test_repair_gives_up_what_a_writer_added_and_nobody_can_read(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, change: Callable[..., Any] | None
+) -> None:
+    """A writer decides what its segments contain; the rows of others stay."""
+    sections = segments._sections
+    before = set((shared.place / "segments").iterdir())
+    if change is not None:
+        monkeypatch.setattr(segments, "_sections", lambda *rows: iter(change(dict(sections(*rows))).items()))
+    with shared.open("writer") as writer:
+        add(writer, "bad", "worse")
+    monkeypatch.undo()
+    [segment] = set((shared.place / "segments").iterdir()) - before
+    if change is None:
+        segment.unlink()
+    with shared.open("both") as both:
+        add(both, "second")
+    with raises("E-INDEX-INCOMPLETE" if change is None else "E-SEAL-OPEN"), shared.open("reader") as reader:
+        reader.search(np.ones(N), where={"none": {"exists": False}}, words="first", mode="hybrid")
+    assert shared.open("owner").repair().given_up == ()
+    with raises("E-INDEX-ROLE"):
+        shared.open("both").repair(drop=True)
+    found = shared.open("owner").repair(drop=True)
+    assert found.given_up == (
+        {
+            "segment": f"segments/{segment.name}",
+            "rows": 2,
+            "commit": shared.state().number - 2,
+            "signer": shared.public["writer"],
+        },
+    )
+    for name in ("owner", "reader"):
+        with shared.open(name) as index:
+            assert sorted(index.get().ids) == ["first", "second"]
+    assert shared.open("owner").repair(drop=True).given_up == ()
+    verify(shared.open("owner"))
+    (shared.place / "segments").rename(shared.place / "elsewhere")
+    with raises("E-INDEX-INCOMPLETE"):
+        shared.open("owner").repair(drop=True)
+
+
+def test_two_owners_repair_at_once(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    with shared.open("owner") as index:
+        index.share(shared.public["second"], "owner")
+    now = shared.state()
+    shared.put(now.number + 1, signed(shared, "both", now))
+    with shared.open("writer") as writer:
+        add(writer, "second")
+    owner, second = shared.open("owner"), shared.open("second")
+    read, repaired = owner._log._refused_append, list[tuple[str, ...]]()
+
+    def late(*given: Any) -> Any:
+        repaired.append(second.repair().commits)
+        return read(*given)
+
+    monkeypatch.setattr(owner._log, "_refused_append", late)
+    assert owner.repair().commits == ()
+    assert [len(names) for names in repaired] == [2, 0]
+    for index in (owner, second, shared.open("reader")):
+        assert sorted(index.ids()) == ["first", "second"]
+
+
+def test_rows_that_their_ids_do_not_find_are_given_up(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer adds a row that no later version replaces, and no deletion."""
+    sections, change = segments._sections, changed("hashes", lambda hashes: hashes + 1)
+    monkeypatch.setattr(segments, "_sections", lambda *rows: iter(change(dict(sections(*rows))).items()))
+    with shared.open("writer") as writer:
+        add(writer, "first")
+    monkeypatch.undo()
+    with shared.open("owner") as owner:
+        owner.delete(["first"])
+        assert owner.ids() == ["first"]
+        [lost] = owner.repair(drop=True).given_up
+        assert lost["signer"] == shared.public["writer"]
+        assert owner.ids() == []
+
+
+def test_a_writer_who_takes_the_name_of_another_ones_segment_loses_it_no_row(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sees the storage commits a name first, with false digests; the other writer cannot see that."""
+    with shared.open("owner") as index:
+        index.share(shared.public["stranger"], "writer")
+    now = shared.state()
+    with shared.open("writer") as writer:
+        wrote = writer._log._write
+
+        def overtaken(*given: Any, **options: Any) -> StoredObject:
+            stored = wrote(*given, **options)
+            false = StoredObject(stored.name, "0" * 64, "0" * 64, stored.bytes, stored.rows)
+            shared.put(now.number + 1, forged(shared, "stranger", now, adds=[false]))
+            return stored
+
+        monkeypatch.setattr(writer._log, "_write", overtaken)
+        add(writer, "second", "third")
+    with raises("E-INDEX-CHAIN"):
+        shared.open("reader").count()
+    found = shared.open("owner").repair(drop=True)
+    assert found.commits == (commit_name(now.number + 2),)
+    assert [lost["signer"] for lost in found.given_up] == [shared.public["stranger"]]
+    assert sorted(shared.open("reader").ids()) == ["first", "second", "third"]
 
 
 def signed(shared: Shared, by: str, chain: Chain) -> bytes:
@@ -426,9 +621,11 @@ def test_a_writer_names_a_checkpoint_that_is_none(shared: Shared, named: str) ->
     """It shows in clear, so that an owner whose keys come from the list alone can open the index and repair it."""
     with shared.open("owner") as index:
         index.share(shared.public["second"], "owner")
+        index.share(shared.public["stranger"], "writer")
         add(index, "second")
         add(index, "third")
     now = shared.state()
+    shared.open("stranger")._log.advance()
     at = {"between": now.checkpoint + 1, "last": now.number, "beyond": 2**52}[named]
     shared.put(now.number + 1, forged(shared, "writer", dataclasses.replace(now, checkpoint=at, complete=False)))
     for name in ("owner", "second", "reader"):
@@ -436,7 +633,9 @@ def test_a_writer_names_a_checkpoint_that_is_none(shared: Shared, named: str) ->
             with raises("E-INDEX-CHAIN") as error:
                 open_(name).count()
             assert commit_name(now.number + 1) in str(error.value)
-    assert shared.afresh("second").repair() == [commit_name(now.number + 1)]
+    with raises("E-INDEX-CHAIN"):  # a writer who does not read, and has seen the commit before
+        add(shared.open("stranger"), "fourth")
+    assert shared.afresh("second").repair().commits == (commit_name(now.number + 1),)
     assert shared.open("reader").count() == 3
 
 

@@ -176,6 +176,10 @@ def test_an_index_is_shared(tmp_path: Path) -> None:
     listed = index("members", "ingest", "--owner", public["owner"]).out.splitlines()
     assert listed[0].startswith(public["owner"])
     assert listed[1].endswith("reader  Anna")
+    assert "believes the storage" not in index("members", "ingest").err
+    assert "vecveil index members sealed:" in index("members", "anna").err
+    typo = run("index", "members", place, "--seal-key", f"valt:https://vault.example/k:{keys['anna']}")
+    assert "awskms, vault" in typo.err
     assert index("get", "anna", "a").out == "a  hello\n"
     assert index("get", "ingest", "a").code == 1
     # Not that the index records no encoder, which this key cannot see.
@@ -195,6 +199,18 @@ def test_an_index_is_shared(tmp_path: Path) -> None:
     assert index("repair", "ingest").code == 1
     assert index("repair", "owner").out == f"commits/{forged.name}\n"
     assert index("get", "owner", "a").out == "a  hello\n"
+    assert index("share", "owner", public["anna"], "--role", "owner").code == 0
+    (tmp_path / "rows.jsonl").write_text('{"id": "b", "text": "bye", "embedding": [1, 2, 3]}')
+    before = set((tmp_path / "notes" / "segments").iterdir())
+    assert run("migrate", tmp_path / "rows.jsonl", place, "--add", "--seal-key", keys["ingest"]).code == 0
+    for segment in set((tmp_path / "notes" / "segments").iterdir()) - before:
+        segment.unlink()
+    assert index("get", "anna", "a").code == 1
+    dropped = index("repair", "owner", "--drop")
+    assert dropped.out.endswith(f"signed by {public['ingest']}\n")
+    assert index("get", "anna", "a").out == "a  hello\n"
+    assert index("remove", "anna", public["owner"]).code == 0
+    assert index("members", "anna").out.splitlines()[-1] == f"{public['owner']}  shared it first, and is no member now"
 
 
 def test_an_index_is_verified_backed_up_and_restored(filled: Path, lsa: Path, texts: list[str]) -> None:

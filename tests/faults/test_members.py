@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import json
 import os
 import random
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,13 +29,14 @@ from harness.errors import raises
 from harness.faults import MOMENTS, seed
 from vecveil.index import SealedIndex
 from vecveil.index.blocks import MAGIC
-from vecveil.index.chain import commit_name, header_of
+from vecveil.index.chain import _signed, commit_name, header_of
 from vecveil.index.index_keys import MemberKeys
 from vecveil.index.keystore import DataKey
 from vecveil.index.members import Identity, envelope_context, exchange_key, unsealed
 from vecveil.keys import KeyFile
 
 N = 8
+pytestmark = pytest.mark.filterwarnings("ignore::vecveil.index.log.FirstOwnerWarning")
 # The process prints a line once it has worked, and waits.
 WORK = """
 import sys, numpy as np
@@ -216,6 +219,58 @@ def test_an_owner_killed_while_it_changes_the_list_leaves_an_index(tmp_path: Pat
             opened(tmp_path, "reader").count()
 
 
+def test_an_owner_killed_in_a_repair_loses_no_row_of_the_refused_tail(tmp_path: Path, people: dict[str, str]) -> None:
+    """Before and after each change of the storage: the next repair has the rows that members added meanwhile."""
+    with opened(tmp_path, "owner") as index:
+        index.share(people["second"], "owner")
+        chain, keys = index._log.advance(), index._log.existing()
+    identity = Identity(KeyFile.from_file(tmp_path / "writer" / "search.keys").identity or b"")
+    content = bytearray(chain.commit("append", keys.joined(chain.members), time=1.0, layout=(N, "float16"))[:-64])
+    front = header_of(bytes(content), chain.number + 1)[0]
+    content = content.replace(str(front.signer).encode(), identity.public.encode())
+    signature = identity.sign(_signed(chain.mark, chain.number + 1, bytes(content)))
+    (tmp_path / "notes" / commit_name(chain.number + 1)).write_bytes(bytes(content) + signature)
+    with opened(tmp_path, "writer") as writer:
+        for i in range(3):
+            writer.add([f"{i}"], ids=[f"{i}"], vectors=np.ones((1, N)))
+        writer.delete(["1"])
+    tail = [commit_name(chain.number + i) for i in range(1, 6)]
+    shutil.copytree(tmp_path / "notes", tmp_path / "refused")
+    shutil.copytree(tmp_path / "owner" / "search.keys.heads", tmp_path / "heads")
+
+    def repair(moment: int) -> None:
+        with opened(tmp_path, "owner") as index:
+            storage, steps = index._log.storage, itertools.count(1)
+
+            def step(work: Callable[..., Any]) -> Callable[..., Any]:
+                def stepped(*values: Any, **options: Any) -> Any:
+                    if next(steps) == moment:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    result = work(*values, **options)
+                    if next(steps) == moment:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    return result
+
+                return stepped
+
+            storage.create, storage.delete = step(storage.create), step(storage.delete)  # type: ignore[method-assign]
+            assert index.repair().commits
+
+    for moment in itertools.count(1):
+        for name, place in (("refused", "notes"), ("heads", "owner/search.keys.heads")):
+            shutil.rmtree(tmp_path / place)
+            shutil.copytree(tmp_path / name, tmp_path / place)
+        shutil.rmtree(tmp_path / "second" / "search.keys.heads", ignore_errors=True)
+        _, status = os.waitpid(forked(lambda m=moment: repair(m)), 0)  # type: ignore[misc]
+        with opened(tmp_path, "second" if moment % 2 else "owner") as index:
+            index.repair()
+            assert sorted(index.ids()) == ["0", "2", "first"]
+        if not status:
+            break
+        assert os.WTERMSIG(status) == signal.SIGKILL
+    assert moment > 2 * len(tail)
+
+
 def test_members_fork_with_an_index_open(tmp_path: Path, people: dict[str, str]) -> None:
     writer, owner = opened(tmp_path, "writer"), opened(tmp_path, "owner")
     assert owner.count() == 1
@@ -257,4 +312,9 @@ def test_a_bucket_is_shared_like_a_folder(tmp_path: Path, request: pytest.Fixtur
             with raises("E-SEAL-COLLECTION"):
                 reader.ids()
         assert len(owner.ids()) == 3
-        assert owner.repair() == []
+        number = owner._log.advance().number
+        for i in (1, 2):
+            owner._log.storage.create(commit_name(number + i), b"junk")
+        assert owner.repair().commits == (commit_name(number + 1), commit_name(number + 2))
+        assert len(owner.ids()) == 3
+        assert owner.repair().commits == ()

@@ -198,8 +198,8 @@ def test_a_commit_that_was_made_keeps_its_segments(
     real = storage.creating
 
     @contextlib.contextmanager
-    def twice(name: str) -> Iterator[Any]:
-        with real(name) as file:
+    def twice(name: str, **options: bool) -> Iterator[Any]:
+        with real(name, **options) as file:
             yield file
         if name.startswith("commits/"):
             raise FileExistsError(name)
@@ -304,11 +304,11 @@ def paused(index: SealedIndex, where: str, meanwhile: Callable[[], Any]) -> None
     storage = index._log.storage
     real = storage.creating
 
-    def creating(name: str) -> Any:
+    def creating(name: str, **options: bool) -> Any:
         if name.startswith(where):
             storage.creating = real  # type: ignore[method-assign]
             meanwhile()
-        return real(name)
+        return real(name, **options)
 
     storage.creating = creating  # type: ignore[method-assign]
 

@@ -316,6 +316,7 @@ def pkcs11(environment: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
     (folder / "tokens").mkdir()
     (folder / "softhsm.conf").write_text(f"directories.tokendir = {folder}/tokens\nlog.level = ERROR\n")
     (folder / "pin").write_text("1234\n")
+    (folder / "pin").chmod(0o600)
     environment.setenv("SOFTHSM2_CONF", str(folder / "softhsm.conf"))
     making = ["softhsm2-util", "--init-token", "--free", "--label", "a b", "--pin", "1234", "--so-pin", "0000"]
     subprocess.run(making, check=True, capture_output=True)
@@ -576,6 +577,14 @@ def test_azure_does_not_wrap_with_a_version_that_is_unknown() -> None:
 
 
 ARN = "arn:aws:kms:eu-west-1:1234:key/12-ab"
+
+
+def test_a_pin_that_others_can_read_is_refused(pkcs11: Service) -> None:
+    pin = Path(pkcs11.origin.rpartition("=")[2])
+    for mode, refused in ((0o640, True), (0o604, True), (0o600, False)):
+        pin.chmod(mode)
+        with raises("E-KEY", "key") if refused else contextlib.nullcontext():
+            open_service(pkcs11.origin).wrap(bytes(32), b"context")
 
 
 @pytest.mark.parametrize(

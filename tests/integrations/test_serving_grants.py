@@ -29,6 +29,7 @@ from vecveil.gateway.server.upstreams import LocalUpstream
 from vecveil.gateway.server.vector_stores import open_index
 from vecveil.index import SealedIndex, Sealer
 from vecveil.index.audit_log import AuditLog, verify
+from vecveil.index.log import FirstOwnerWarning
 from vecveil.index.members import Identity
 from vecveil.keys import KeyFile
 from vecveil.texts.encoders.text_encoder import as_text_encoder
@@ -283,6 +284,10 @@ def test_grants_that_say_too_little_or_too_much(grants: Any) -> None:
 def test_a_wrong_filter_is_refused_at_the_start() -> None:
     with raises("E-INPUT", "where"):
         ServeSettings(**GIVEN, grants={"acme": [IndexGrant("notes", {"tenant": {"like": "a"}})]})
+    for none in (None, [None, "a"], {"ne": None}, {"nin": ["a", None]}, {"eq": None}):
+        for where in ({"tenant": none}, {"$or": [{"$not": {"tenant": none}}, {"a": 1}]}):
+            with raises("E-INPUT", "where"):
+                ServeSettings(**GIVEN, grants={"acme": [IndexGrant("notes", where)]})
     with raises("E-INPUT", "grants"):
         ServeSettings(**{**GIVEN, "api_keys": None}, grants=GRANTS)
     with raises("E-INPUT", "audit_log"):
@@ -377,7 +382,8 @@ def test_a_server_searches_with_the_key_file_of_a_reader(tmp_path: Path) -> None
         index.add(["nausea"], ids=["a"])
         index.share(Identity(reader.identity).public, "reader")
         sealer = Sealer(tmp_path / "reader.key")
-        opened = open_index("notes", str(tmp_path / "notes"), sealer, LocalUpstream(encoder), encoder)
+        with pytest.warns(FirstOwnerWarning):
+            opened = open_index("notes", str(tmp_path / "notes"), sealer, LocalUpstream(encoder), encoder)
         with served(Service([], sealer=sealer, indexes=[opened])) as url, httpx.Client(base_url=url) as client:
             found = client.post("/v1/vector_stores/notes/search", json={"query": "nausea"})
             assert [row["file_id"] for row in found.json()["data"]] == ["a"]

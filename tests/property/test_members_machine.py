@@ -40,6 +40,7 @@ from vecveil.keys import KeyFile
 PEOPLE = range(5)
 IDS = [f"id-{i}" for i in range(5)]
 N = 4
+pytestmark = pytest.mark.filterwarnings("ignore::vecveil.index.log.FirstOwnerWarning")
 NOT_A_MEMBER, MAY_NOT, CANNOT_READ = "E-SEAL-COLLECTION", "E-INDEX-ROLE", "E-SEAL-OPEN"
 REFUSED = {"E-INDEX-SIGNER", "E-INDEX-CHAIN"}
 MADE_UP = {"junk", "unsigned", "replay"}
@@ -69,14 +70,14 @@ class Hooked:
         return getattr(self._storage, name)
 
     @contextlib.contextmanager
-    def creating(self, name: str) -> Iterator[IO[bytes]]:
+    def creating(self, name: str, **options: bool) -> Iterator[IO[bytes]]:
         self.step(name)
-        with self._storage.creating(name) as file:
+        with self._storage.creating(name, **options) as file:
             yield file
         self.step(name)
 
-    def create(self, name: str, data: bytes) -> None:
-        with self.creating(name) as file:
+    def create(self, name: str, data: bytes, **options: bool) -> None:
+        with self.creating(name, **options) as file:
             file.write(data)
 
     def delete(self, names: Any) -> None:
@@ -281,7 +282,8 @@ class Members(RuleBasedStateMachine):
             assert (self.place / commit_name(number)).exists(), "only an owner repairs"
         owner = next(person for person, roles in self.roles.items() if "owner" in roles)
         self.open.clear()
-        assert self.used(owner).repair() == [commit_name(number)]
+        assert self.used(owner).repair().commits == (commit_name(number),)
+        self.note()
 
     def forgery(self, by: int, claims: int, kind: str, now: Chain, old: Chain, *, checkpoint: bool) -> bytes | None:
         if kind == "junk":

@@ -47,9 +47,9 @@ class HookedStorage:
         return getattr(self._storage, name)
 
     @contextlib.contextmanager
-    def creating(self, name: str) -> Iterator[IO[bytes]]:
+    def creating(self, name: str, **options: bool) -> Iterator[IO[bytes]]:
         self.before("create", name)
-        with self._storage.creating(name) as file:
+        with self._storage.creating(name, **options) as file:
             yield file
             self.before("publish", name)
         self.after("create", name)

@@ -570,14 +570,14 @@ def verify_index_command(index: str, seal_key: str, as_json: bool) -> None:
     if as_json:
         data_json(found.to_record())
         return
-    data(f"{short_name(index)}: {found.commits:,} commits without a gap; head {found.head}.")
-    data(f"{found.segments:,} segments with {found.rows:,} rows and {found.bytes:,} bytes are intact.")
+    data(f"{short_name(index)}: Commits without a gap: {found.commits:,}; head {found.head}.")
+    data(f"Intact segments: {found.segments:,}, of {found.rows:,} rows and {found.bytes:,} bytes.")
     if found.unread:
-        data(f"The first {found.unread:,} commits precede a renewal of the keys: only their digests were compared.")
+        data(f"Commits before a renewal of the keys, of which only the digests were compared: {found.unread:,}.")
     for public, commits in found.signed.items():
-        data(f"{commits:,} commits are signed by {public}.")
+        data(f"Commits signed by {public}: {commits:,}.")
     if found.replaced:
-        data(f"{found.replaced:,} replaced objects remain until `vecveil index compact`.")
+        data(f"Replaced objects that remain until `vecveil index compact`: {found.replaced:,}.")
     for name in found.others[:_SHOWN]:
         data(f"Not part of the chain: {name}")
     if len(found.others) > _SHOWN:
@@ -613,7 +613,7 @@ def copy_index_command(index: str, dest: str, seal_key: str, as_json: bool) -> N
         chain, lost = copy(source, place)
     note(f"{short_name(dest)} is a copy of {short_name(index)} as of commit {chain.number:,}.")
     if lost:
-        warn(f"This machine had seen {lost:,} later commits there, which are lost.")
+        warn(f"Later commits that this machine had seen there, and that are lost: {lost:,}.")
     if as_json:
         data_json({"database": short_name(dest), "commits": chain.number, "head": chain.digest, "later": lost})
 
@@ -712,6 +712,8 @@ def _report_members(place: str, index: SealedIndex, as_json: bool) -> None:
             "shared it first" * (member["public"] == found.founder),
         ]
         data("  ".join([member["public"], *filter(None, about)]))
+    if found.founder not in (None, *(member["public"] for member in found.members)):
+        data(f"{found.founder}  shared it first, and is no member now")
     if not found.members:
         note(f"{short_name(place)} was never shared: whoever has its key file may do everything.")
     if found.renewal_pending:
@@ -721,25 +723,35 @@ def _report_members(place: str, index: SealedIndex, as_json: bool) -> None:
 @index_group.command(
     "repair",
     epilog="""\b
-Example:
+Examples:
   vecveil index repair sealed:notes/ --seal-key owner.key
+  vecveil index repair sealed:notes/ --drop --seal-key owner.key
 """,
 )
 @click.argument("index", metavar="sealed:PLACE")
+@click.option(
+    "--drop", is_flag=True, help="Also read all segments, and give up the rows of those missing or not opening."
+)
 @shared.seal_key_option
 @shared.json_option
-def repair_command(index: str, seal_key: str, as_json: bool) -> None:
-    """Delete the last commits of a shared index, from the first one on that is refused.
+def repair_command(index: str, drop: bool, seal_key: str, as_json: bool) -> None:
+    """Replace the last commits of a shared index, from the first refused one on, keeping the rows of members.
 
     Somebody who can write to the storage, such as a former member, can put a commit there that no member made, and
     thereby stop everybody. Run this on a machine that uses the index: a commit that the machine has seen to be good is
-    never deleted. To restore damaged commits use `vecveil index copy`.
+    never replaced. After an interruption repeat the command.
+
+    A writer can stop readers with a segment that does not open. Restore damaged commits and segments with
+    `vecveil index copy`; without a copy use --drop. Older versions of the rows given up are then current again.
     """
     with opened(index, seal_key) as one:
-        names = one.repair()
-    note(f"{len(names):,} commits were deleted from {short_name(index)}.")
+        found = one.repair(drop=drop)
+    lost = sum(each["rows"] for each in found.given_up)
+    note(f"Commits replaced in {short_name(index)}: {len(found.commits):,}. Rows given up: {lost:,}.")
     if as_json:
-        data_json({"database": short_name(index), "deleted": names})
-    else:
-        for name in names:
-            data(name)
+        data_json({"database": short_name(index), **found.to_record()})
+        return
+    for name in found.commits:
+        data(name)
+    for each in found.given_up:
+        data("{segment}: {rows:,} rows of commit {commit:,}, signed by {signer}".format(**each))

@@ -185,9 +185,12 @@ class Chain:
         return cls(mark, 0, mark.digest, mark.key_id, complete=True)
 
     @classmethod
-    def at(cls, mark: Mark, number: int, digest: str, members: Members | None = None) -> Chain:
-        """Return the state after a commit of which only the digest and the list of members are known."""
-        return cls.first(mark) if number == 0 else cls(mark, number, digest, "", members=members)
+    def at(
+        cls, mark: Mark, number: int, digest: str, members: Members | None = None, header: Header | None = None
+    ) -> Chain:
+        """Return the state after a commit of which only this is known."""
+        chain = cls.first(mark) if number == 0 else cls(mark, number, digest, "", members=members)
+        return chain if header is None else chain._with(header)
 
     def follow(self, content: bytes, keys: IndexKeys | None) -> Chain:
         """Return the state after the next commit.
@@ -203,22 +206,18 @@ class Chain:
         if header.previous != self.digest:
             raise _broken(number, f"does not follow commit {self.number:,}")
         members = next_members(self.mark, number, self.members, content)
+        if self.key_id:  # otherwise only the digest of the commit before is known
+            self._check_header(header, number)
         after = replace(
             self,
             number=number,
             digest=hashlib.sha256(content).hexdigest(),
-            key_id=header.key_id,
-            checkpoint=header.checkpoint,
-            epoch=header.epoch,
-            dimension=header.dimension,
-            precision=header.precision,
-            encoder_tag=header.encoder,
             voided=self.voided.union(header.voids),
             complete=False,
             objects={},
             replaced={},
             members=members,
-        )
+        )._with(header)
         if keys is None or not (keys := keys.joined(members)).reads:
             return after
         try:
@@ -233,6 +232,8 @@ class Chain:
             body.kind == "members" or (body.kind == "renew keys" and self.members is not None)
         ):
             raise _broken(number, "has the wrong kind")
+        if (body.kind == "re-encode") is not (header.epoch == number):
+            raise _broken(number, "names the wrong epoch")
         if body.kind in ("append", "delete", "members") and (
             body.removes or body.gone or any(each.as_of is not None for each in body.adds)
         ):
@@ -252,6 +253,17 @@ class Chain:
         after = replace(after, complete=True, objects=objects, replaced=times)
         return after if body.encoder is None else replace(after, encoder=body.encoder, encoder_name=body.encoder_name)
 
+    def _with(self, header: Header) -> Chain:
+        return replace(
+            self,
+            key_id=header.key_id,
+            checkpoint=header.checkpoint,
+            epoch=header.epoch,
+            dimension=header.dimension,
+            precision=header.precision,
+            encoder_tag=header.encoder,
+        )
+
     def _changed(self, body: Body, number: int) -> tuple[dict[str, StoredObject], dict[str, float]]:
         """Return the objects that are live after commit ``number``, and those that are replaced."""
         removed, gone = set(body.removes), set(body.gone)
@@ -260,20 +272,22 @@ class Chain:
         times = {name: time for name, time in self.replaced.items() if name not in gone}
         return objects, times | dict.fromkeys(body.removes, body.time)
 
-    def _check(self, header: Header, body: Body, number: int) -> None:
-        """Raise `StoreError` unless the commit may follow this complete state."""
+    def _check_header(self, header: Header, number: int) -> None:
+        """Raise `StoreError` unless a commit with this header may follow; writers who cannot read check it, too."""
         layout = self.dimension, self.precision
         if header.checkpoint not in (self.checkpoint, number):
             raise _broken(number, "names the wrong checkpoint")
+        if header.epoch == number:  # encoded again
+            return
+        if header.epoch != self.epoch or layout not in ((None, None), (header.dimension, header.precision)):
+            raise _broken(number, "has other vectors than the index")
+        if self.encoder_tag not in (None, header.encoder):
+            raise _broken(number, "has another encoder than the index")
+
+    def _check(self, header: Header, body: Body, number: int) -> None:
+        """Raise `StoreError` unless the commit may follow this complete state."""
         if header.key_id != self.key_id and body.kind != "renew keys":
             raise _broken(number, "was written under another data key than the index has")
-        if body.kind == "re-encode":
-            if header.epoch != number:
-                raise _broken(number, "names the wrong epoch")
-        elif header.epoch != self.epoch or (layout != (None, None) and layout != (header.dimension, header.precision)):
-            raise _broken(number, "has other vectors than the index")
-        elif self.encoder_tag not in (None, header.encoder):
-            raise _broken(number, "has another encoder than the index")
         if len(set(body.removes)) < len(body.removes) or not self.objects.keys() >= set(body.removes):
             raise _broken(number, "removes an object that is not live")
         if not self.replaced.keys() >= set(body.gone):
@@ -480,7 +494,7 @@ def refusal(number: int, signer: str | None, what: str) -> StoreError:
     by = what if signer is None else f"names {signer} as its signer, who {what}"
     return StoreError(
         f"Commit {number:,} of the index ({commit_name(number)}) {by}. It is refused, and nothing is read or written "
-        "after it. An owner deletes it with `vecveil index repair`.",
+        "after it. An owner replaces it with `vecveil index repair`.",
         code="E-INDEX-SIGNER",
     )
 
@@ -489,7 +503,7 @@ def _broken(number: int, what: str) -> StoreError:
     return StoreError(
         f"Commit {number:,} of the index ({commit_name(number)}) {what}: it was altered or exchanged, or comes from "
         "another index. Restore it from a backup of the storage; if no member wrote it, an owner of a shared index "
-        "deletes it with `vecveil index repair`.",
+        "replaces it with `vecveil index repair`.",
         code="E-INDEX-CHAIN",
     )
 

@@ -50,8 +50,12 @@ _DEEPEST = 64
 _STORED_ONLY = ("_node_content", "_haystack_document")
 
 
-def check_where(where: Where, owner: str, depth: int = 0) -> None:
-    """Raise for a filter that `MetadataTable.mask` cannot evaluate; ``depth`` counts the joins around it."""
+def check_where(where: Where, owner: str, depth: int = 0, *, null: bool = True) -> None:
+    """Raise for a filter that `MetadataTable.mask` cannot evaluate, or that compares with null without ``null``.
+
+    Args:
+        depth: number of joins around it.
+    """
     if isinstance(where, pc.Expression):
         return
     if not isinstance(where, Mapping) or not all(isinstance(name, str) for name in where):
@@ -67,7 +71,7 @@ def check_where(where: Where, owner: str, depth: int = 0) -> None:
             for part in _parts(condition):
                 if not isinstance(part, Mapping):
                     raise _refused(owner, f"{name!r} takes a list of mappings.")
-                check_where(part, owner, depth + 1)
+                check_where(part, owner, depth + 1, null=null)
             continue
         if name.startswith("$"):
             raise _refused(owner, f"Unknown operator {name!r}. Known: {', '.join(_JOINS)}.")
@@ -83,6 +87,8 @@ def check_where(where: Where, owner: str, depth: int = 0) -> None:
                 raise _refused(owner, f"The operator {operator!r} of {name!r} takes a text.")
             if operator in _ORDERS and (isinstance(operand, bool) or not isinstance(operand, str | int | float)):
                 raise _refused(owner, f"The operator {operator!r} of {name!r} takes a number, a text or a time.")
+            if not null and any(value is None for value in listed):
+                raise _refused(owner, f"The condition on {name!r} is null. For rows without it: {{exists: false}}.")
             if any(not _is_value(value) for value in listed):
                 raise _refused(
                     owner,
@@ -101,6 +107,16 @@ def is_empty(where: Where) -> bool:
         return name != "$not" and (any(parts) if name == "$or" else all(parts))
 
     return isinstance(where, Mapping) and all(itertools.starmap(says_nothing, where.items()))
+
+
+def check_forced(where: Any, owner: str, param: str) -> None:
+    """Raise for a filter that is not fit to decide which rows exist for somebody."""
+    # A tenant that is missing where the filter is made would select the rows of no tenant.
+    check_where(where, owner, null=False)
+    if not isinstance(where, Mapping) or is_empty(where):
+        raise InvalidInputError(
+            f"{owner}: `where` is a mapping with a condition. Every row matches one that has none.", param=param
+        )
 
 
 class _Sections(Protocol):
@@ -144,7 +160,9 @@ class MetadataTable:
                 return rows, None
             content = segment.content(f"fields.{i}.values")
             if kind == "text":
-                return rows, pa.ipc.read_record_batch(pa.py_buffer(content), _TEXTS)["value"]
+                batch = pa.ipc.read_record_batch(pa.py_buffer(content), _TEXTS)
+                batch.validate(full=True)  # Arrow would read beyond the content
+                return rows, batch["value"]
             return rows, np.array(json.loads(content), object) if dtype == "object" else np.frombuffer(content, dtype)
 
         fields = json.loads(segment.content("fields"))

@@ -23,6 +23,7 @@ from cryptography.exceptions import InvalidTag
 
 from vecveil.errors import InvalidInputError, KeyFileError, optional_import
 from vecveil.index.keystore import KEY_BYTES, NONCE_BYTES, aead, framed, unframed
+from vecveil.keys import others_can_open
 
 
 class KeyService(ABC):
@@ -254,7 +255,12 @@ class Pkcs11(KeyService):
             import pkcs11
         pin = None
         if "pin-source" in self._of:
-            pin = Path(self._of["pin-source"].removeprefix("file:")).read_text("utf-8").strip()
+            path = Path(self._of["pin-source"].removeprefix("file:"))
+            if others_can_open(path.stat()):
+                raise KeyFileError(
+                    f"Other users can open {path.name}, which contains the PIN. Run: chmod 600 {path.name}", param="key"
+                )
+            pin = path.read_text("utf-8").strip()
         module = self._of["module-path"]
         forked = (os.getpid(), module) not in self._locks and any(path == module for _, path in self._locks)
         with self._locks.setdefault((os.getpid(), module), threading.Lock()):

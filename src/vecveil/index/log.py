@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import math
 import os
 import re
 import secrets
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypedDict, get_args
@@ -56,7 +58,7 @@ from vecveil.index.index_keys import (
 from vecveil.index.keystore import KeyStore
 from vecveil.index.members import Member, Members, Place, public_keys
 from vecveil.index.segments import MANY, Segment, schema, write_segment
-from vecveil.index.state import LoadedSegment, NewVectors, Snapshot, check_texts_there, load
+from vecveil.index.state import LoadedSegment, NewVectors, Snapshot, check_rows, check_texts_there, load
 from vecveil.index.storage import Storage
 from vecveil.runtime import free_memory, progress
 from vecveil.texts.encoders.text_encoder import TextEncoder
@@ -78,6 +80,10 @@ _PATIENCE = 10.0  # seconds for which other threads answer from the earlier stat
 
 
 Vectors = Literal["auto", "memory", "disk", "remote"]
+
+
+class FirstOwnerWarning(UserWarning):
+    """A member's first use of a shared index on this machine believes the storage about who shared it."""
 
 
 class StorageOptions(TypedDict, total=False):
@@ -313,7 +319,8 @@ class SegmentLog:
             members = self._members_before(start + 1, first, known)
             self._check_newest(start, members, listed)
             return Chain.at(self._mark, start, header_of(first, start + 1)[0].previous, members), ahead
-        chain = Chain.at(self._mark, known.number, known.digest, self._remembered(known))
+        seen, _ = header_of(self._content_at(Place(known.number, known.digest), head), known.number)
+        chain = Chain.at(self._mark, known.number, known.digest, self._remembered(known), seen)
         for number in range(known.number + 1, start + 1):  # the remembered commit is a part of this chain
             chain = chain.follow(self.needed(number), None)
         return chain, ahead
@@ -371,6 +378,14 @@ class SegmentLog:
         expected = self._owner or (known.founder if known else None)
         if expected is None and founder is not None and isinstance(keys, MemberKeys) and keys.base is not None:
             expected = keys.signer.public  # this key file made the index
+        if expected is None and founder is not None and self.chain is None:
+            warnings.warn(
+                f"This machine believes the storage that {founder} first shared {self.location}. Compare this with the "
+                "string that the owner gave you, or name that once: "
+                f"vecveil index members sealed:{self.location} --owner veil1… --seal-key FILE",
+                FirstOwnerWarning,
+                stacklevel=2,
+            )
         if expected not in (None, founder):
             raise StoreError(
                 f"The owner who first shared {self.location} should be {expected}, by `owner` or an earlier use of "
@@ -399,6 +414,10 @@ class SegmentLog:
         with contextlib.suppress(FileNotFoundError):
             return self.storage.read(commit_name(number), MOST_BYTES)
         return None
+
+    def signer(self, number: int) -> str | None:
+        """Return the public string of whoever signed a commit."""
+        return header_of(self.needed(number), number)[0].signer
 
     def needed(self, number: int) -> bytes:
         """Return the bytes of a commit; raise `StoreError` if there is none."""
@@ -744,7 +763,7 @@ class SegmentLog:
                     self.storage.delete(voids)
                     break
             else:
-                raise StoreError(f"{_OWNER}: other processes kept writing. Try again.", code="E-INDEX-BUSY")
+                raise _busy()
             now, listed = time.time(), self.storage.list("segments")
             replaced = (self.chain or chain).replaced.items()
             self.storage.delete(name for name, at in replaced if name in listed and (not retain or now - at >= retain))
@@ -865,87 +884,155 @@ class SegmentLog:
                 if self._published(chain, content):
                     break
             else:
-                raise StoreError(f"{_OWNER}: other processes kept writing. Try again.", code="E-INDEX-BUSY")
+                raise _busy()
             chain = self.advance()
             if chain.members and chain.members.listing.renew:
                 self.renew_keys()
 
-    def repair(self) -> list[str]:
-        """See `SealedIndex.repair`."""
+    def repair(self, *, drop: bool) -> tuple[list[str], list[StoredObject]]:
+        """See `SealedIndex.repair`; return the refused commits, and the objects that were given up."""
         with self._changing, self._loading:
-            known, keys = self.memory.read(), self.existing()
-            chain = Chain.first(self._mark)
-            refused: StoreError | None = None
-            while refused is None and (content := self.content(chain.number + 1)) is not None:
-                try:
-                    chain = chain.follow(content, keys)
-                    self.memory.check(known, chain)
-                except StoreError as error:
-                    refused = error
-            if chain.members is None:
-                raise InvalidInputError(
-                    f"{_OWNER}.repair: only an index with members has commits to refuse. Restore a damaged index with "
-                    "`vecveil index copy`.",
-                    param="location",
-                )
-            self.check_founder(known, chain)
-            chain.check_may(keys, "members")
-            if refused is None:
-                return []
-            if known is not None and known.number > chain.number:
-                raise refused  # this machine has seen a good commit there
-            numbers = [int(match[1]) for name in self.storage.list("commits") if (match := _NUMBER.fullmatch(name))]
-            names = [commit_name(number) for number in sorted(numbers, reverse=True) if number > chain.number]
-            later = self._later_appends(chain, content or b"")
-            if self.content(chain.number + 1) == content:
-                self.storage.delete(names)
-                self.chain = None
-                for header, body in later:
-                    self._append_again(header, body)
-            self.chain = None
-            return names[::-1]
-
-    def _later_appends(self, chain: Chain, refused: bytes) -> list[tuple[Header, Body]]:
-        """Return the commits after the refused one in which members added or deleted rows.
-
-        Writers who do not read cannot see what is wrong in the body of a commit; their rows are acknowledged.
-        """
-        keys, appends = self.existing().joined(chain.members), list[tuple[Header, Body]]()
-        before, number = refused, chain.number + 2
-        while (content := self.content(number)) is not None:
-            with contextlib.suppress(StoreError, KeyFileError):
-                header, _ = header_of(content, number)
-                if header.previous != hashlib.sha256(before).hexdigest():
+            known, names = self.memory.read(), list[str]()
+            for _ in range(_ROUNDS):  # until nobody has added a commit meanwhile, or repaired the same ones
+                chain, refused = self._followed(known)
+                if chain.members is None:
+                    raise InvalidInputError(
+                        f"{_OWNER}.repair: only an index with members has commits to refuse. Restore a damaged index "
+                        "with `vecveil index copy`.",
+                        param="location",
+                    )
+                self.check_founder(known, chain)
+                chain.check_may(self.existing(), "members")
+                self.keys = self.existing().joined(chain.members)
+                listed = map(_NUMBER.fullmatch, self.storage.list("commits"))
+                numbers = sorted(number for match in listed if match and (number := int(match[1])) > chain.number)
+                if refused is None:  # other files may have such names
+                    numbers = [number for number in numbers if self._is_commit(number)]
+                if not numbers:
                     break
-                if next_members(self._mark, number, chain.members, content) is chain.members:
-                    body = opened(self._mark, number, content, keys)
-                    if body.kind in ("append", "delete"):
-                        appends.append((header, body))
-            before, number = content, number + 1
-        return appends
+                if known is not None and known.number > chain.number:  # this machine has seen a good commit there
+                    raise refused or incomplete(self.location, commit_name(chain.number + 1))
+                contents = [self.needed(number) for number in numbers]
+                appends = list(map(self._refused_append, itertools.repeat(chain), numbers, contents))
+                self.chain = None
+                # Each refused commit is replaced by one that adds its rows. Until then it is in the storage, so that
+                # another call continues after an interruption.
+                for number, content, append in zip(numbers, contents, appends, strict=True):
+                    same = self.content(number) == content  # otherwise another owner has repaired it
+                    after = self._append_again(chain, number, append) if same else None
+                    if after is None:
+                        break
+                    chain = after
+                    names.append(commit_name(number))
+            else:
+                raise _busy()
+            chain, lost = self.advance(), list[StoredObject]()
+            if drop:
+                layout = chain.dimension, chain.precision
+                lost = [each for each in chain.objects.values() if not self._opens(each, layout)]
+                if lost and len(lost) == len(chain.objects):  # as where their folder is not mounted
+                    raise incomplete(self.location, lost[0].name)
+            while lost := [each for each in lost if each.name in chain.objects]:  # others may have removed some
+                content = chain.commit(
+                    "replace",
+                    self.existing(),
+                    time=time.time(),
+                    layout=layout,
+                    removes=sorted(each.name for each in lost),
+                )
+                if self._published(chain, content):
+                    break
+                chain = self.advance()
+            return names, lost
 
-    def _append_again(self, header: Header, body: Body) -> None:
-        """Add the objects of a deleted commit again, if they open and fit the index."""
-        layout = header.dimension, header.precision
-        while True:
-            keys, chain = self.existing(), self.advance()
-            fits = chain.dimension is None or (chain.dimension, chain.precision) == layout
+    def _followed(self, known: Head | None) -> tuple[Chain, StoreError | None]:
+        """Follow the chain to its head, or to the first commit that is refused; return the error of that one."""
+        chain = Chain.first(self._mark)
+        while (content := self.content(chain.number + 1)) is not None:
+            try:
+                after = chain.follow(content, self.existing())
+            except StoreError as error:
+                return chain, error
+            self.memory.check(known, after)
+            chain = after
+        self.memory.check(known, chain)
+        return chain, None
+
+    def _refused_append(self, chain: Chain, number: int, content: bytes) -> tuple[Header, Body] | None:
+        """Return header and body of a commit beyond ``chain`` if a member added or deleted rows by it, else None.
+
+        Writers who do not read cannot see what is wrong in the body of a commit before theirs; their rows are
+        acknowledged.
+
+        Raises:
+            StoreError: an owner changed the index with it, and has therefore seen good commits before it.
+        """
+        body = None
+        try:
+            header, _ = header_of(content, number)
+            if next_members(self._mark, number, chain.members, content) is chain.members:
+                body = opened(self._mark, number, content, self.existing())
+        except (StoreError, KeyFileError):
+            return None
+        if body is not None and body.kind in ("append", "delete"):
+            return header, body
+        signer = chain.members.listing.member(header.signer) if chain.members else None
+        if signer is not None and "owner" in signer.roles:
+            raise StoreError(
+                f"{_OWNER}.repair: an owner wrote {commit_name(number)} after a commit that is now refused or missing: "
+                f"{commit_name(chain.number + 1)} was altered since. Restore it with `vecveil index copy` from a copy.",
+                code="E-INDEX-CHAIN",
+            )
+        return None
+
+    def _append_again(self, chain: Chain, number: int, append: tuple[Header, Body] | None) -> Chain | None:
+        """Replace a refused commit by the next one of ``chain``, with those of its objects that open and fit.
+
+        Return the state after it, or None if a writer was first to continue the chain.
+        """
+        objects, layout = list[StoredObject](), (chain.dimension, chain.precision)
+        noted: tuple[str | None, str | None] = (None, None)
+        if append is not None and layout in ((None, None), (append[0].dimension, append[0].precision)):
+            header, body = append
+            own = header.dimension, header.precision
             known = {*chain.objects, *chain.replaced, *chain.voided}
-            objects = [each for each in body.adds if each.as_of is None and each.name not in known]
-            objects = [each for each in objects if fits and self._opens(each, layout)]
-            noted = (body.encoder, body.encoder_name) if chain.encoder_tag is None else (None, None)
-            if not objects or self._published(
-                chain, chain.commit("append", keys, time=time.time(), layout=layout, encoder=noted, adds=objects)
-            ):
-                return
+            for each in body.adds:
+                there = chain.objects.get(each.name)
+                added = each.name in known and (there is None or there.digest == each.digest)
+                if each.as_of is None and not added and self._opens(each, own):
+                    objects.append(each if there is None else self._written_again(each, chain.key_id))
+            layout = own if objects else layout
+            if chain.encoder_tag is None and objects:
+                noted = body.encoder, body.encoder_name
+        if number == chain.number + 1 or objects:
+            keys = self.existing()
+            content = chain.commit("append", keys, time=time.time(), layout=layout, encoder=noted, adds=objects)
+            name = commit_name(chain.number + 1)
+            in_place = number == chain.number + 1
+            try:
+                self.storage.create(name, content, replace=in_place)
+            except FileExistsError:
+                return None
+            chain = chain.follow(content, keys)
+            if in_place:
+                return chain
+        self.storage.delete([commit_name(number)])
+        return chain
+
+    def _written_again(self, stored: StoredObject, key_id: str) -> StoredObject:
+        """Write the rows of an object under a new name: another member's commit has added a false one of its name."""
+        with contextlib.closing(Segment(self.storage.open(stored), stored.name, self.existing())) as segment:
+            return self._write(segment.table(), (segment.dimension, segment.precision), key_id)
 
     def _opens(self, stored: StoredObject, layout: tuple[int | None, str | None]) -> bool:
-        """Return whether an object is there, undamaged, and of this layout."""
-        with contextlib.suppress(FileNotFoundError, StoreError, SealingError, KeyFileError):
+        """Return whether an object is there, undamaged, and of this layout, and all its rows can be read."""
+        with contextlib.suppress(FileNotFoundError, SealingError, KeyFileError):
             file = self.storage.open(stored, fresh=True)
             with contextlib.closing(Segment(file, stored.name, self.existing(), front=stored.front)) as segment:
-                segment.check()
-                return (segment.rows, segment.dimension, segment.precision) == (stored.rows, *layout)
+                if (segment.rows, segment.dimension, segment.precision) == (stored.rows, *layout):
+                    segment.check()
+                    check_rows(segment)
+                    return True
         return False
 
     def reencode(self, encoder: TextEncoder, *, show_progress: bool | None = None) -> None:
@@ -1084,6 +1171,10 @@ def incomplete(location: str, name: str) -> StoreError:
         "Restore it from a backup of the storage.",
         code="E-INDEX-INCOMPLETE",
     )
+
+
+def _busy() -> StoreError:
+    return StoreError(f"{_OWNER}: other processes kept writing. Try again.", code="E-INDEX-BUSY")
 
 
 def _person(member: Member) -> tuple[object, ...]:

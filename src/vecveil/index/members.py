@@ -10,6 +10,7 @@ number, roles, names and public strings of the members.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ Role = Literal["owner", "reader", "writer"]
 SIGNATURE_BYTES = 64
 SEALED_BYTES = 80  # of a 32-byte key: X25519 key, ciphertext and tag
 _PREFIX = "veil1"
+_P = 2**255 - 19  # of the field of both curves
 _LONGEST_NAME = 100
 Public = Annotated[str, Meta(pattern=r"^veil1[0-9A-Za-z_-]{91}\Z")]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -90,6 +92,10 @@ class MemberList(Struct, frozen=True, forbid_unknown_fields=True):
             return "lists a member twice"
         if not any("owner" in member.roles for member in self.members):
             return "lists no owner"
+        try:
+            _check_order(self.index_key)
+        except ValueError:
+            return "has an invalid public key of the index"
         for member in self.members:
             if member.roles not in (("owner",), ("reader",), ("writer",), ("reader", "writer")):
                 return "lists a member with unknown roles"
@@ -151,17 +157,32 @@ class Identity:
 def public_keys(public: Any) -> tuple[X25519PublicKey, Ed25519PublicKey]:
     """Return the keys in a public string; raise `InvalidInputError` for any other string."""
     try:
-        content = base64.urlsafe_b64decode(f"{public.removeprefix(_PREFIX)}=")
-        keys = content[:64]
-        if content[64:] != _checksum(keys) or _written(content) != public:
-            raise ValueError
-        return X25519PublicKey.from_public_bytes(keys[:32]), Ed25519PublicKey.from_public_bytes(keys[32:])
+        return _keys_in(public)
     except (ValueError, TypeError, AttributeError):
         raise InvalidInputError(
             "`public` is not a complete public string (veil1…). `vecveil key list FILE` prints it.",
             code="E-INDEX-PUBLIC",
             param="public",
         ) from None
+
+
+@functools.lru_cache(1024)
+def _keys_in(public: str) -> tuple[X25519PublicKey, Ed25519PublicKey]:
+    content = base64.urlsafe_b64decode(f"{public.removeprefix(_PREFIX)}=")
+    keys = content[:64]
+    if content[64:] != _checksum(keys) or _written(content) != public:
+        raise ValueError
+    # Under a point of small order anybody signs. Its image (1 + y) / (1 - y) on X25519's curve has a small order, too.
+    y = int.from_bytes(keys[32:], "little") % 2**255
+    image = (1 + y) * pow(1 - y, _P - 2, _P) % _P
+    for key in (keys[:32], image.to_bytes(32, "little")):
+        _check_order(key)
+    return X25519PublicKey.from_public_bytes(keys[:32]), Ed25519PublicKey.from_public_bytes(keys[32:])
+
+
+def _check_order(key: bytes) -> None:
+    """Raise `ValueError` for a point of small order on X25519's curve, which no identity has."""
+    X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(key))
 
 
 def is_signed(public: str, signature: bytes, content: bytes) -> bool:
@@ -175,12 +196,7 @@ def is_signed(public: str, signature: bytes, content: bytes) -> bool:
 
 def seal(secret: bytes, key: X25519PublicKey, context: bytes) -> bytes:
     """Return ``secret`` sealed to a public key (HPKE in base mode), bound to ``context``."""
-    try:
-        return bytes(_suite().encrypt(secret, key, context))
-    except ValueError:  # a key of low order, which no identity has
-        raise InvalidInputError(
-            "`public` contains an invalid X25519 key.", code="E-INDEX-PUBLIC", param="public"
-        ) from None
+    return bytes(_suite().encrypt(secret, key, context))
 
 
 def unsealed(sealed: bytes, key: X25519PrivateKey, context: bytes) -> bytes:

@@ -25,7 +25,15 @@ import pyarrow as pa
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wrong_type
 from vecveil.index.audit_log import AuditEntry, AuditLog
 from vecveil.index.blob import check_range, metadata_json
-from vecveil.index.filters import MetadataTable, Where, check_compared, check_where, is_empty, named_fields
+from vecveil.index.filters import (
+    MetadataTable,
+    Where,
+    check_compared,
+    check_forced,
+    check_where,
+    is_empty,
+    named_fields,
+)
 from vecveil.index.index_keys import KeySource
 from vecveil.index.log import RETAIN, SegmentLog, StorageOptions
 from vecveil.index.members import Member, Role, checked_member, public_keys
@@ -86,6 +94,23 @@ class MembersOfIndex:
     founder: str | None
     members: tuple[dict[str, Any], ...]
     renewal_pending: bool
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class IndexRepair:
+    """Result of `SealedIndex.repair`.
+
+    Attributes:
+        commits: names of the commits that were refused.
+        given_up: ``segment``, ``rows``, ``commit`` and ``signer`` of each segment that did not open.
+    """
+
+    commits: tuple[str, ...]
+    given_up: tuple[dict[str, Any], ...]
 
     def to_record(self) -> dict[str, Any]:
         """Return the result as JSON values."""
@@ -535,7 +560,7 @@ class SealedIndex:
         """Return a read-only view of the rows that match ``where``, a mapping.
 
         Other rows do not exist for the view: not in errors, ids or the document frequencies of ``hybrid``. Filters of
-        the view are mappings, too. The view closes with this index.
+        the view are mappings, too. The view closes with this index. ``where`` does not compare with None.
         """
         return _RestrictedIndex(self, where)
 
@@ -727,21 +752,33 @@ class SealedIndex:
         with self._operation("remove", changes=True):
             self._log.change_members(changed)
 
-    def repair(self) -> list[str]:
-        """Delete the first commit that is refused and all later ones; return their names.
+    def repair(self, *, drop: bool = False) -> IndexRepair:
+        """Replace each commit from the first refused one on by one that adds its rows, or none.
 
         Somebody who can write to the storage, such as a former writer, can put a commit there that no member made, and
-        thereby stop everybody. No reader has accepted it or what follows; what other writers added after it is added
-        again. Run it on a machine that uses the index: it refuses to delete a commit that this machine has seen to be
-        good. It removes no segment that does not open: restore a copy of the index in an empty place.
+        thereby stop everybody. Readers have accepted neither it nor what follows; rows that members added or deleted
+        there are kept. Run it on a machine that uses the index: it refuses to replace a commit that this machine has
+        seen to be good. After an interruption call it again.
+
+        Args:
+            drop: also read all segments, and give up the rows of those that are missing or do not open, after which
+                older versions of these rows are current again. If there is a copy of the index, restore it instead.
 
         Raises:
             InvalidInputError: the index was never shared.
             KeyFileError: this key file does not belong to an owner.
-            StoreError: a commit that this machine has seen is damaged. Restore it from a backup.
+            StoreError: a commit that this machine or another owner has seen is damaged, or with ``drop`` no segment
+                opens. Restore a copy.
         """
-        with self._operation("repair", changes=True):
-            return self._log.repair()
+        with self._operation("repair", changes=True) as entry:
+            commits, lost = self._log.repair(drop=drop)
+            entry.rows = sum(each.rows for each in lost)
+            signers = [self._log.signer(each.commit) for each in lost]
+        given_up = tuple(
+            {"segment": each.name, "rows": each.rows, "commit": each.commit, "signer": signer}
+            for each, signer in zip(lost, signers, strict=True)
+        )
+        return IndexRepair(tuple(commits), given_up)
 
     def reencode(
         self, encoder: str | Encoder | Callable[[list[str]], Any], *, show_progress: bool | None = None
@@ -827,7 +864,7 @@ class SealedIndex:
             check_compared(where, stored)
 
     def _table(self, part: LoadedSegment) -> MetadataTable:
-        with self._building:
+        with self._building, part.segment.parsed():
             if part not in self._tables:
                 self._tables[part] = (
                     MetadataTable.read(part.segment, len(part))
@@ -873,7 +910,7 @@ class SealedIndex:
         return [(float(cosine), *place) for cosine, place in zip(cosines, best, strict=True)]
 
     def _words_of(self, part: LoadedSegment) -> Words:
-        with self._building:
+        with self._building, part.segment.parsed():
             if part not in self._words:
                 read = part.segment.array
                 self._words[part] = (
@@ -897,11 +934,12 @@ class SealedIndex:
         for part, mine in by_part.values():
             rows = np.array([places[i][1] for i in mine], np.int64)
             vectors[mine] = part.scan.vectors(rows)
-            table = part.segment.table(["id", "text", "has_text", "metadata"], rows).to_pydict()
-            for at, i in enumerate(mine):
-                ids[i] = table["id"][at]
-                texts[i] = table["text"][at] if table["has_text"][at] else None
-                metadata[i] = json.loads(table["metadata"][at])
+            with part.segment.parsed():
+                table = part.segment.table(["id", "text", "has_text", "metadata"], rows).to_pydict()
+                for at, i in enumerate(mine):
+                    ids[i] = table["id"][at]
+                    texts[i] = table["text"][at] if table["has_text"][at] else None
+                    metadata[i] = json.loads(table["metadata"][at])
         return Unsealed(ids, vectors, texts, metadata, [])
 
     def _queries(self, queries: Any, encoder: TextEncoder | None, owner: str) -> npt.NDArray[np.float32]:
@@ -941,9 +979,7 @@ class _RestrictedIndex(SealedIndex):
     """
 
     def __init__(self, index: SealedIndex, where: Mapping[str, Any]) -> None:
-        check_where(where, f"{_OWNER}.restricted")
-        if not isinstance(where, Mapping) or is_empty(where):
-            raise InvalidInputError(f"{_OWNER}.restricted: `where` is a mapping with a condition.", param="where")
+        check_forced(where, f"{_OWNER}.restricted", "where")
         self._index, self._forced = index, copy.deepcopy(where)  # masks are made later
         self._tables: WeakKeyDictionary[LoadedSegment, MetadataTable] = WeakKeyDictionary()
         self._words: WeakKeyDictionary[LoadedSegment, Words] = WeakKeyDictionary()

@@ -11,15 +11,18 @@ field. A few rows have none of these: they are made when they are needed, and wo
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any
+from typing import IO, Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta, Struct
 
-from vecveil.errors import optional_import
+from vecveil.errors import VecveilError, optional_import
 from vecveil.index.blob import padded_length, quantised
 from vecveil.index.blocks import BlockReader, BlockWriter, Readable, not_opened
 from vecveil.index.filters import field_sections
@@ -30,7 +33,6 @@ from vecveil.index.words import word_sections
 with optional_import("A sealed index", "pyarrow", "index"):
     import pyarrow as pa
 
-FORMAT = 3
 PRECISIONS = ("float16", "int8")
 _LEAST = 4096  # bytes of a content
 MANY = 2000  # rows; a segment with more has codes, words and metadata by field
@@ -68,7 +70,7 @@ def write_segment(
         start = out.length
         out.write(content)
         sections[section] = start, out.length - start
-    record = {"format": FORMAT, "rows": len(rows), "dimension": n, "precision": precision, "sections": sections}
+    record = {"format": 3, "rows": len(rows), "dimension": n, "precision": precision, "sections": sections}
     directory = json.dumps(record, separators=(",", ":")).encode()
     end = len(directory) + 8
     out.write(bytes(padded_length(out.length + end, _LEAST) - out.length - end))
@@ -100,6 +102,27 @@ def _sections(rows: Any, n: int, precision: str) -> Iterator[tuple[str, Any]]:
     if len(rows) > MANY:
         yield from word_sections(rows["text"].to_pylist())
         yield from field_sections(rows["metadata"].to_pylist())
+
+
+class _Directory(Struct, frozen=True):
+    """The sections of a segment, each with its position and length. A member who only adds can write anything here."""
+
+    format: Literal[3]
+    rows: Annotated[int, Meta(ge=0)]
+    dimension: Annotated[int, Meta(ge=1)]
+    precision: Literal["float16", "int8"]
+    sections: dict[str, tuple[int, int]]
+
+    def sizes(self) -> Iterator[tuple[str, int | None]]:
+        """Yield the sections that every segment has, with the length of those whose values have a fixed size."""
+        N, width = self.rows, 2 if self.precision == "float16" else 1
+        yield from {"hashes": 8 * N, "order": 4 * N, "vector": N * self.dimension * width}.items()
+        yield from {"deleted": N, "has_text": N}.items()
+        for name in _STRINGS:
+            yield f"{name}.ends", 4 * (N + 1)
+            yield name, None
+        if self.precision == "int8":
+            yield "scale", 4 * N
 
 
 class Segment:
@@ -138,11 +161,14 @@ class Segment:
             if not 0 <= at <= length - 8:
                 raise ValueError
             inside = at - (length - len(tail))
-            record = json.loads(tail[inside:-8] if inside >= 0 else self._blocks.read([(at, length - 8)])[0])
-            if record["format"] != FORMAT:
+            text = tail[inside:-8] if inside >= 0 else self._blocks.read([(at, length - 8)])[0]
+            record = msgspec.json.decode(text, type=_Directory)
+            self.rows, self.dimension, self.precision = record.rows, record.dimension, record.precision
+            self._sections = record.sections
+            if any(min(span) < 0 or sum(span) > length for span in self._sections.values()):
                 raise ValueError
-            self.rows, self.dimension, self.precision = record["rows"], record["dimension"], record["precision"]
-            self._sections: dict[str, tuple[int, int]] = record["sections"]
+            if any(size not in (None, self._sections[section][1]) for section, size in record.sizes()):
+                raise ValueError
         except BaseException as error:
             self._blocks.close()
             raise not_opened(name, error) from error
@@ -193,12 +219,19 @@ class Segment:
             first, stop, _ = rows.indices(self.rows)
             ends = self.array(f"{name}.ends", "<u4", slice(first, stop + 1))
             content = self._blocks.read([(base + int(ends[0]), base + int(ends[-1]))])[0]
-            return string_array(ends - ends[0], content)
+            return self._strings(ends - ends[0], content)
         positions = self._sections[f"{name}.ends"][0] + np.asarray(rows, np.int64) * 4
         ends = np.ascontiguousarray(self._blocks.gather(positions, 8)).view("<u4").astype(np.int64).reshape(-1, 2)
         parts = self._blocks.read([(base + start, base + stop) for start, stop in ends.tolist()])
         lengths = np.concatenate([[0], np.cumsum(ends[:, 1] - ends[:, 0])])
-        return string_array(lengths.astype(np.uint32), b"".join(parts))
+        return self._strings(lengths.astype(np.uint32), b"".join(parts))
+
+    def _strings(self, ends: npt.NDArray[np.uint32], content: bytes) -> Any:
+        """Return the Arrow array whose `string_buffers` these are."""
+        array = pa.StringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(content))
+        with self.parsed():
+            array.validate(full=True)  # Arrow would read beyond the content
+        return array
 
     def table(self, names: Sequence[str] | None = None, rows: Rows = slice(None)) -> Any:
         """Return rows as an Arrow table with these columns, or all."""
@@ -219,6 +252,19 @@ class Segment:
         """Return the ciphertext of the vectors of rows (N, bytes of a vector), for an audit."""
         width = self.dimension * (2 if self.precision == "float16" else 1)
         return self._blocks.gather(self._sections["vector"][0] + rows * width, width, encrypted=True)
+
+    @contextlib.contextmanager
+    def parsed(self) -> Iterator[None]:
+        """Raise `SealingError` where what the block reads is not what `write_segment` writes.
+
+        A member who only adds can write anything: no other member opens a segment before it is part of the index.
+        """
+        try:
+            yield
+        except (FileNotFoundError, MemoryError, VecveilError):
+            raise
+        except Exception as error:
+            raise not_opened(self.name, ValueError()) from error
 
     def check(self) -> None:
         """Decrypt every block.
@@ -261,11 +307,6 @@ def string_buffers(column: Any) -> tuple[npt.NDArray[np.uint32], memoryview]:
     )
     whole = memoryview(content) if content is not None else memoryview(b"")
     return (ends - ends[0]).astype(np.uint32), whole[int(ends[0]) : int(ends[-1])]
-
-
-def string_array(ends: npt.NDArray[np.uint32], content: bytes) -> Any:
-    """Return the Arrow array whose `string_buffers` these are."""
-    return pa.StringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(content))
 
 
 def _chunk(column: Any) -> Any:

@@ -7,6 +7,7 @@ row. A row that has been superseded never becomes current again.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,8 +19,10 @@ import pyarrow.compute as pc
 
 from vecveil.errors import InvalidInputError
 from vecveil.index.blob import check_range
+from vecveil.index.filters import MetadataTable
 from vecveil.index.scan import EXACT, Codes, VectorScan
 from vecveil.index.segments import MANY, Positions, Segment, encode_vectors, hashes_of, schema
+from vecveil.index.words import Words, scores
 from vecveil.texts.encoders.text_encoder import TextEncoder
 
 _REENCODE = "SealedIndex.reencode"
@@ -110,7 +113,29 @@ def load(segment: Segment, version: tuple[int, int], *, in_memory: bool = True) 
     scale = segment.array("scale", "<f4") if segment.has("scale") else None
     scan = VectorScan(stored, scale, lambda: _codes(segment), EXACT if in_memory else MANY, segment.far)
     hashes, order = segment.array("hashes", "<i8"), segment.array("order", "<i4")
+    with segment.parsed():
+        if len(order) and not 0 <= order.min() <= order.max() < len(order):
+            raise ValueError
     return LoadedSegment(segment, version, scan, segment.array("deleted", np.uint8) != 0, hashes, order)
+
+
+def check_rows(segment: Segment) -> None:
+    """Read all that searches read of a segment; raise `SealingError` if something does not fit."""
+    with segment.parsed():
+        part, every = load(segment, (0, 0)), np.ones(segment.rows, np.bool_)
+        hashes = hashes_of(segment.strings("id"))[part.order]
+        if (hashes != part.hashes).any() or len(np.unique(part.order)) < len(part) or (np.diff(hashes) < 0).any():
+            raise ValueError  # rows that no id finds could not be deleted
+        if segment.rows > MANY:
+            every[part.scan.codes.poor]
+        segment.strings("text")
+        for text in segment.strings("metadata").to_pylist():
+            if not isinstance(json.loads(text), dict | None):
+                raise ValueError
+        if segment.has("fields"):
+            MetadataTable.read(segment, segment.rows).among(every)
+        if segment.has("words"):
+            scores("word", [(Words(segment.array).among(every), every)])
 
 
 def _codes(segment: Segment) -> Codes:

@@ -274,8 +274,11 @@ class Storage:
             return PositionedFile(os.open(target, os.O_RDONLY | _SAFE))
 
     @contextlib.contextmanager
-    def creating(self, name: str) -> Iterator[IO[bytes]]:
+    def creating(self, name: str, *, replace: bool = False) -> Iterator[IO[bytes]]:
         """Yield a file to write an object to; on a clean exit it is durable under ``name``.
+
+        Args:
+            replace: replace an object of this name, at once.
 
         Raises:
             FileExistsError: the name is taken.
@@ -286,7 +289,7 @@ class Storage:
                 with atomic_path(self._cache / name, mode=0o600) as path:
                     with open(path, "rb+") as file:
                         yield file
-                    self._upload(path, name)
+                    self._upload(path, name, replace=replace)
                 if not name.startswith("segments/"):  # a segment stays as the local copy
                     self.forget_copy(name)
                 return
@@ -301,16 +304,19 @@ class Storage:
                         yield file
                         file.flush()
                         os.fsync(descriptor)
-                    self._name(temporary, final, place)
+                    if replace:
+                        os.replace(temporary, final, src_dir_fd=place, dst_dir_fd=place)
+                    else:
+                        self._name(temporary, final, place)
                 finally:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(temporary, dir_fd=place)
                     os.close(descriptor)
                 sync_folder(Path(final).parent if place is None else place)
 
-    def create(self, name: str, data: bytes) -> None:
+    def create(self, name: str, data: bytes, *, replace: bool = False) -> None:
         """Create a small object; see `creating`."""
-        with self.creating(name) as file:
+        with self.creating(name, replace=replace) as file:
             file.write(data)
 
     def delete(self, names: Iterable[str]) -> None:
@@ -422,18 +428,18 @@ class Storage:
 
     # Behind a URL ----------------------------------------------------------------------------------
 
-    def _upload(self, path: Path, name: str) -> None:
-        """Write an object, unless its name is taken, where the storage can tell.
+    def _upload(self, path: Path, name: str, *, replace: bool) -> None:
+        """Write an object; without ``replace`` only if its name is free, where the storage can tell.
 
         Raises:
             FileExistsError: the name is taken.
         """
         remote = f"{self._root}/{name}"
-        mode = {"mode": "create"} if self._conditional else {}
+        mode = {"mode": "create"} if self._conditional and not replace else {}
         try:
             self._retry(lambda: self._fs.put_file(str(path), remote, **mode, **self._parts))
         except OSError as error:
-            if isinstance(error, PermissionError):
+            if replace or isinstance(error, PermissionError):
                 raise
             # A request that failed may still have been carried out: then the object is ours.
             try:

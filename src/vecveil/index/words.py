@@ -38,6 +38,8 @@ class Words:
         self._terms = read("words", "<u8", whole)  # hashes, sorted
         self._ends = read("words.ends", "<u4", whole)
         self.lengths = read("words.lengths", "<f4", whole)
+        if not (self.lengths >= 0).all():  # their sum counts for the rows of other segments, too
+            raise ValueError
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Words:
@@ -98,13 +100,15 @@ def word_sections(texts: Sequence[str]) -> Iterator[tuple[str, Any]]:
 
 def scores(query: str, segments: Sequence[tuple[Words, Mask]]) -> list[npt.NDArray[np.float32]]:
     """Return the BM25 score of each row of each segment; the masks say which rows count as documents."""
-    documents = sum(int(np.count_nonzero(mask)) for _, mask in segments)
+    sizes = [int(np.count_nonzero(mask)) for _, mask in segments]
+    documents = sum(sizes)
     total = sum(float(words.lengths[mask].sum()) for words, mask in segments)
     average = total / max(documents, 1) or 1.0
     result = [np.zeros(len(mask), np.float32) for _, mask in segments]
     for word in dict.fromkeys(words_of(query)):
         found = [(i, *posting) for i, (words, _) in enumerate(segments) if (posting := words.find(word)) is not None]
-        frequency = sum(int(np.count_nonzero(segments[i][1][rows])) for i, rows, _ in found)
+        # A segment's writer may list a row several times.
+        frequency = sum(min(int(np.count_nonzero(segments[i][1][rows])), sizes[i]) for i, rows, _ in found)
         weight = np.log1p((documents - frequency + 0.5) / (frequency + 0.5))
         for i, rows, count in found:
             norm = _K1 * (1 - _B + _B * segments[i][0].lengths[rows] / average)

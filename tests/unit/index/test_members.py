@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import itertools
 import pickle
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.bindings._rust import openssl
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
@@ -21,7 +23,7 @@ from vecveil.index import chain as rules
 from vecveil.index.chain import Chain, Mark, StoredObject, header_of, next_members
 from vecveil.index.index_keys import DataKeys, MemberKeys
 from vecveil.index.keystore import KeyStore, SingleKey
-from vecveil.index.members import Identity, Member, public_keys, seal
+from vecveil.index.members import Identity, Member, _checksum, _written, checked_member, public_keys, seal
 from vecveil.keys import KeyFile
 
 LAYOUT = (8, "float16")
@@ -103,6 +105,21 @@ def signed(index: Index, by: str, *, header: dict[str, Any], content: bytes) -> 
 
 
 # Identities and envelopes -----------------------------------------------------------------------------
+
+_P = 2**255 - 19
+_Y8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7  # of a point of order 8
+SMALL = [y + sign * 2**255 for y in (0, 1, _P - 1, _P, _P + 1, _Y8, _P - _Y8) for sign in (0, 1)]
+
+
+@pytest.mark.parametrize("point", SMALL)
+def test_a_public_string_has_no_point_of_small_order(point: int) -> None:
+    """Under the neutral element, for one, a signature of zeros verifies for every content."""
+    content, small = base64.urlsafe_b64decode(f"{WHO['owner'].public[5:]}="), point.to_bytes(32, "little")
+    if point == 1:
+        Ed25519PublicKey.from_public_bytes(small).verify(small + bytes(32), b"anything")
+    for keys in (content[:32] + small, *([small + content[32:64]] if point in (0, 1, _P - 1, _P, _P + 1) else [])):
+        with raises("E-INDEX-PUBLIC", "public"):
+            checked_member(_written(keys + _checksum(keys)), "writer", None)
 
 
 def test_hpke_is_that_of_rfc_9180() -> None:

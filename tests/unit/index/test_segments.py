@@ -20,7 +20,7 @@ from vecveil.index.blocks import BLOCK, BlockReader, BlockWriter, Spans
 from vecveil.index.chain import encoder_tag
 from vecveil.index.index_keys import DataKeys, KeySource
 from vecveil.index.segments import MANY
-from vecveil.index.words import word_sections
+from vecveil.index.words import Words, scores, word_sections
 from vecveil.keys import KeyFile
 
 NAME = "segments/" + "0" * 32
@@ -203,3 +203,26 @@ def test_the_first_searches_read_the_codes_of_a_segment_once(
     with part.scan._making:
         index._log.after_fork()
         assert index.search(np.ones(8), top=1).ids
+
+
+def test_the_counts_of_one_segment_bend_no_score_of_another() -> None:
+    """A member who only adds writes its segments' words itself: rows that repeat, lengths that are no numbers."""
+    texts, every = ["aspirin and water", "aspirin", "tea"], np.ones(3, np.bool_)
+    honest, sections = Words.of(texts), dict(word_sections(texts))
+
+    def altered(**changes: Any) -> Words:
+        return Words(lambda name, _, part: {**sections, **changes}[name][part])
+
+    count = len(sections["words"])
+    repeated = altered(
+        **{
+            "words.ends": np.arange(count + 1, dtype=np.uint32) * 1000,
+            "words.rows": np.zeros(1000 * count, np.int32),
+            "words.counts": np.ones(1000 * count, np.uint16),
+        }
+    )
+    first, _ = scores("aspirin tea water", [(honest, every), (repeated, every)])
+    assert (first > 0).all()
+    for wrong in (-1, np.nan):
+        with pytest.raises(ValueError):
+            altered(**{"words.lengths": np.full(3, wrong, np.float32)})

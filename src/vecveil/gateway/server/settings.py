@@ -226,15 +226,9 @@ class ServeSettings:
                 if grant.index not in self.indexes:
                     raise InvalidInputError("serve: `grants` names an index that `indexes` lacks.", param="grants")
                 if grant.where is not None:
-                    from vecveil.index.filters import check_where, is_empty  # needs pyarrow
+                    from vecveil.index.filters import check_forced  # needs pyarrow
 
-                    check_where(grant.where, owner="serve")
-                    if is_empty(grant.where):
-                        raise InvalidInputError(
-                            "serve: a `where` in `grants` has no condition, so that every row matches. Leave it out to "
-                            "grant the whole index.",
-                            param="grants",
-                        )
+                    check_forced(grant.where, "serve", "grants")
 
     @property
     def is_local(self) -> bool:
