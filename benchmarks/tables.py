@@ -21,6 +21,8 @@ from typing import Any
 
 import yaml
 
+from vecveil.auditing.records.audit_record import LearningPoint
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 _OPENING = "<!-- table: "
@@ -234,6 +236,23 @@ def kept_dimensions(folder: Path = RESULTS) -> str:
         epsilon, leak = mean(row["epsilon"] for row in cell) or 0, percent(mean(row["recovered"] for row in cell))
         lines.append([CONCEPTS[setting[0]], str(setting[1]), setting[2], f"{epsilon:,.0f}", leak])
     return table(["concept", "kept", "noise in", "ε", "recovered"], lines, words=3)
+
+
+def forecast(folder: Path = RESULTS) -> str:
+    """Return a sentence on the audit's forecasts, beside what the network found with all texts."""
+    rows: Rows = load("forecast", folder).get("rows", [])
+    if not rows:
+        return MISSING
+    widths = [100 * (row["forecast"][2] - row["forecast"][1]) for row in rows]
+    protected = [(LearningPoint(0, *row["forecast"]), row["network"][1]) for row in rows if row["release"] != "clean"]
+    low = [100 * (network - point.value) for point, network in protected]
+    above = sum(network > point.cautious for point, network in protected)
+    return (
+        f"The interval, {min(widths):.0f} to {max(widths):.0f} points wide, contained that in "
+        f"{sum(row['contains'] for row in rows)} of {len(rows)} cases. Behind protection the middle figure was "
+        f"{min(low):.0f} to {max(low):.0f} points too low, so the verdict takes the point halfway to the upper end, "
+        f"which the network exceeded in {above} of {len(protected)}."
+    )
 
 
 def modes(folder: Path = RESULTS, *, words: bool = False) -> str:
@@ -623,6 +642,7 @@ TABLES: dict[str, Render] = {
         },
         words=2,
     ),
+    "forecast": forecast,
     "kept-dimensions": kept_dimensions,
     "leakage": leakage,
     "list-size": each(

@@ -211,6 +211,11 @@ class LearningPoint(Record, frozen=True):
     low: Share
     high: Share
 
+    @property
+    def cautious(self) -> float:
+        """Return the point halfway to the upper end, since forecasts were too low (benchmarks/forecast.py)."""
+        return (self.value + self.high) / 2
+
 
 class LintWarning(Record, frozen=True):
     """A warning about the storage of the vectors, or about the given texts."""

@@ -55,8 +55,8 @@ def test_the_verdict_of_the_usual_case() -> None:
     assert said(sample_audit()) == (
         "The strongest of 3 attacks on one release of a text, mlp-adaptive, recovered 22.9 % of the concept’s words "
         "from protected vectors (21.4–24.4 %), 72.7 % from clean ones (71.2–74.2 %); guessing finds 12.2 %. With "
-        "ten times your texts (44,190) an attacker recovers about 23 % (21.9–23.9 %). The worst "
-        "figure for these words: averaging-16 recovered 42.2 % (40.7–43.7 %) from several releases of one text."
+        "ten times your texts (44,190) an attacker recovers about 23 % (21.9–23.9 %); the verdict takes 23 %. The "
+        "worst figure for these words: averaging-16 recovered 42.2 % (40.7–43.7 %) from several releases of one text."
     )
 
 
@@ -85,10 +85,12 @@ def test_a_grade_is_that_of_the_less_favourable_end(main: dict[str, Any], expect
     ("value", "ahead", "expected"),
     [
         (0.2, (0.22, 0.2, 0.24), "most"),
+        (0.2, (0.22, 0.2, 0.3), "part"),  # 0.22 alone would be mostly hidden
         (0.2, (0.3, 0.25, 0.35), "part"),
         (0.2, (0.5, 0.4, 0.6), "little"),
         (0.2, None, "part"),
-        (0.12, (0.15, 0.11, 0.2), "hidden"),
+        (0.12, (0.12, 0.11, 0.14), "hidden"),
+        (0.12, (0.12, 0.11, 0.2), "most"),
         (0.12, (0.2, 0.15, 0.25), "most"),
         (0.3, (0.5, 0.4, 0.6), "little"),
         (0.55, (0.4, 0.3, 0.5), "little"),
