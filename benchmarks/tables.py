@@ -250,8 +250,8 @@ def forecast(folder: Path = RESULTS) -> str:
     return (
         f"The interval, {min(widths):.0f} to {max(widths):.0f} points wide, contained that in "
         f"{sum(row['contains'] for row in rows)} of {len(rows)} cases. Behind protection the middle figure was "
-        f"{min(low):.0f} to {max(low):.0f} points too low, so the verdict takes the point halfway to the upper end, "
-        f"which the network exceeded in {above} of {len(protected)}."
+        f"{min(low):.0f} to {max(low):.0f} points too low, so the verdict takes the point halfway to the upper "
+        f"end (in log-odds), which the network exceeded in {above} of {len(protected)}."
     )
 
 

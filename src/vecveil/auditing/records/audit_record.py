@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+from scipy.special import expit, logit
+
 from vecveil.schema import Conflict, Count, Finite, Positive, Record, Scalar, Share
 
 Family: TypeAlias = Literal[
@@ -213,8 +216,8 @@ class LearningPoint(Record, frozen=True):
 
     @property
     def cautious(self) -> float:
-        """Return the point halfway to the upper end, since forecasts were too low (benchmarks/forecast.py)."""
-        return (self.value + self.high) / 2
+        """Return the point halfway to the upper end in log-odds: forecasts were too low (benchmarks/forecast.py)."""
+        return float(expit(logit(np.clip([self.value, self.high], 1e-9, 1 - 1e-9)).mean()))
 
 
 class LintWarning(Record, frozen=True):

@@ -199,14 +199,14 @@ def grade(figure: LeakageFigure, besides: Sequence[object] = ()) -> Grade:
 def grade_ahead(decided: Grade, figure: LeakageFigure, forecast: LearningPoint | None) -> Grade:
     """Return the grade halfway to the forecast's upper end, since an attacker has more texts than the audit.
 
-    Without a forecast no grade is mostly hidden. A figure at chance stays hidden if its interval contains that point.
+    Without a forecast no grade is mostly hidden. A figure at chance stays hidden if its interval contains the forecast.
     """
     chance = figure.chance
     if decided not in ("hidden", "most", "part") or chance is None or figure.high is None:
         return decided
     if forecast is None:
         return "part" if decided == "most" else decided
-    if decided == "hidden" and forecast.cautious <= figure.high:
+    if decided == "hidden" and forecast.value <= figure.high:
         return decided
     left = (max(figure.high, forecast.cautious) - chance) / (1 - chance)
     clean = figure.clean_position
