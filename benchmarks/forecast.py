@@ -103,7 +103,7 @@ def run(name: str, data: Path, encoder: Any, label: str, seed: int, releases: li
             "seed": seed,
             "release": release,
             "worst": worst.name,
-            "curve": [[p.texts, *(round(each, 4) for each in (p.value, p.low, p.high))] for p in curve],
+            "tenth": [last.texts, round(last.value, 4)],
             "forecast": [round(each, 4) for each in (ahead.value, ahead.low, ahead.high)],
             "network": [network.texts, *(round(each, 4) for each in (network.value, network.low, network.high))],
             "contains": bool(ahead.low <= network.value <= ahead.high),

@@ -267,12 +267,13 @@ def forecast(folder: Path = RESULTS) -> str:
     widths = [100 * (row["forecast"][2] - row["forecast"][1]) for row in rows]
     protected = [(LearningPoint(0, *row["forecast"]), row["network"][1]) for row in rows if row["release"] != "clean"]
     low = [100 * (network - point.value) for point, network in protected]
-    above = sum(network > point.cautious for point, network in protected)
+    above = [100 * (network - point.cautious) for point, network in protected if network > point.cautious]
     return (
         f"The interval, {min(widths):.0f} to {max(widths):.0f} points wide, contained that in "
         f"{sum(row['contains'] for row in rows)} of {len(rows)} cases. Behind protection the middle figure was "
         f"{min(low):.0f} to {max(low):.0f} points too low, so the verdict takes the point halfway to the upper "
-        f"end (in log-odds), which the network exceeded in {above} of {len(protected)}."
+        f"end (in log-odds), which the network exceeded in {len(above)} of {len(protected)}, by "
+        f"at most {max(above, default=0.0):.1f} points."
     )
 
 
