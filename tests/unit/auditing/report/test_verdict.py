@@ -9,7 +9,7 @@ import pytest
 from harness.sample_attacks import attack, clean_of, figure, settle
 from harness.sample_audit import sample_audit
 from vecveil.auditing.records import AuditRecord
-from vecveil.auditing.records.audit_record import LeakageFigure, LearningPoint
+from vecveil.auditing.records.audit_record import SEALED, LeakageFigure, LearningPoint
 from vecveil.auditing.records.verdict import against_chance, against_clean, decide, grade, grade_ahead, standing, status
 from vecveil.auditing.report import audit_page as words
 
@@ -102,6 +102,14 @@ def test_the_verdict_is_read_at_ten_times_as_many_texts(
     main = LeakageFigure(**figure("R-precision", value, 0.6, 0.12))
     point = None if ahead is None else LearningPoint(44190, *ahead)
     assert grade_ahead(grade(main), main, point) == expected
+
+
+def test_the_report_names_the_point_that_the_verdict_takes() -> None:
+    record = sample_audit("store")
+    record["forecast"] |= {"value": 0.1, "high": 0.5}  # odds 1 : 9 and 1 : 1, halfway 1 : 3
+    assert "the verdict takes 25" in words.ahead_words(parse(record))
+    record["parameters"]["mode"] = SEALED
+    assert "verdict" not in words.ahead_words(parse(record))
 
 
 def test_another_metric_above_chance_lowers_the_grade() -> None:
