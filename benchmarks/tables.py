@@ -228,17 +228,18 @@ def leakage(folder: Path = RESULTS) -> str:
 
 
 def kept_dimensions(folder: Path = RESULTS) -> str:
-    """Return a row for each number of kept dimensions and place of the noise (means over seeds), and what follows."""
+    """Return a row for each number of kept dimensions (means over seeds), and what follows from these and others."""
     rows: Rows = sorted(load("kept_dimensions", folder).get("rows", []), key=lambda row: (row["concept"], row["kept"]))
     cells, shares = dict[tuple[str, int, str], dict[str, float]](), ("recovered", "sts13_16")
     for setting in dict.fromkeys((row["concept"], row["kept"], row["noise"]) for row in rows):
         cell = [row for row in rows if (row["concept"], row["kept"], row["noise"]) == setting]
         cells[setting] = {key: sum(r[key] for r in cell) / len(cell) for key in ("epsilon", *shares)}
     lines = [
-        [CONCEPTS[concept], str(kept), where, f"{c['epsilon']:,.0f}", percent(c["sts13_16"]), percent(c["recovered"])]
+        [CONCEPTS[concept], str(kept), f"{c['epsilon']:,.0f}", percent(c["sts13_16"]), percent(c["recovered"])]
         for (concept, kept, where), c in cells.items()
+        if where == "kept"
     ]
-    shown = table(["concept", "kept", "noise in", "ε", "STS13–16 kept", "recovered"], lines, words=3)
+    shown = table(["concept", "dimensions", "ε", "STS13–16 kept", "recovered"], lines, words=2)
     if not cells:
         return shown
     fewer = [
