@@ -21,6 +21,8 @@ from typing import Any
 
 import yaml
 
+from vecveil.auditing.records.audit_record import LearningPoint
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 _OPENING = "<!-- table: "
@@ -226,14 +228,54 @@ def leakage(folder: Path = RESULTS) -> str:
 
 
 def kept_dimensions(folder: Path = RESULTS) -> str:
-    """Return a row for each number of kept dimensions and place of the noise: means over seeds."""
+    """Return a row for each number of kept dimensions (means over seeds), and what follows from these and others."""
     rows: Rows = sorted(load("kept_dimensions", folder).get("rows", []), key=lambda row: (row["concept"], row["kept"]))
-    lines = []
+    cells, shares = dict[tuple[str, int, str], dict[str, float]](), ("recovered", "sts13_16")
     for setting in dict.fromkeys((row["concept"], row["kept"], row["noise"]) for row in rows):
         cell = [row for row in rows if (row["concept"], row["kept"], row["noise"]) == setting]
-        epsilon, leak = mean(row["epsilon"] for row in cell) or 0, percent(mean(row["recovered"] for row in cell))
-        lines.append([CONCEPTS[setting[0]], str(setting[1]), setting[2], f"{epsilon:,.0f}", leak])
-    return table(["concept", "kept", "noise in", "ε", "recovered"], lines, words=3)
+        cells[setting] = {key: sum(r[key] for r in cell) / len(cell) for key in ("epsilon", *shares)}
+    lines = [
+        [CONCEPTS[concept], str(kept), f"{c['epsilon']:,.0f}", percent(c["sts13_16"]), percent(c["recovered"])]
+        for (concept, kept, where), c in cells.items()
+        if where == "kept"
+    ]
+    shown = table(["concept", "dimensions", "ε", "STS13–16 kept", "recovered"], lines, words=2)
+    if not cells:
+        return shown
+    fewer = [
+        f"{CONCEPTS[name]} {{recovered:+.1f}} and {{sts13_16:+.1f}} points".format_map(
+            {key: 100 * (cells[name, 128, "kept"][key] - cells[name, 304, "kept"][key]) for key in shares}
+        )
+        for name in dict.fromkeys(setting[0] for setting in cells)
+    ]
+    leak, kept = (
+        max(100 * abs(c[key] - cells[name, size, "kept"][key]) for (name, size, at), c in cells.items() if at == "all")
+        for key in shares
+    )
+    fewer_words = "; ".join(fewer).replace("-", "\u2212")
+    return (
+        f"{shown}\n\nWith 128 dimensions instead of 304, the share of the words recovered and the similarity kept of "
+        f"STS13–16 change by: {fewer_words}. With noise in the kept dimensions instead of all, at a smaller ε, they "
+        f"change by at most {leak:.1f} and {kept:.1f} points."
+    )
+
+
+def forecast(folder: Path = RESULTS) -> str:
+    """Return a sentence on the audit's forecasts, beside what the network found with all texts."""
+    rows: Rows = load("forecast", folder).get("rows", [])
+    if not rows:
+        return MISSING
+    widths = [100 * (row["forecast"][2] - row["forecast"][1]) for row in rows]
+    protected = [(LearningPoint(0, *row["forecast"]), row["network"][1]) for row in rows if row["release"] != "clean"]
+    low = [100 * (network - point.value) for point, network in protected]
+    above = [100 * (network - point.cautious) for point, network in protected if network > point.cautious]
+    return (
+        f"The interval, {min(widths):.0f} to {max(widths):.0f} points wide, contained that in "
+        f"{sum(row['contains'] for row in rows)} of {len(rows)} cases. Behind protection the middle figure was "
+        f"{min(low):.0f} to {max(low):.0f} points too low, so the verdict takes the point halfway to the upper "
+        f"end (in log-odds), which the network exceeded in {len(above)} of {len(protected)}, by "
+        f"at most {max(above, default=0.0):.1f} points."
+    )
 
 
 def modes(folder: Path = RESULTS, *, words: bool = False) -> str:
@@ -623,6 +665,7 @@ TABLES: dict[str, Render] = {
         },
         words=2,
     ),
+    "forecast": forecast,
     "kept-dimensions": kept_dimensions,
     "leakage": leakage,
     "list-size": each(

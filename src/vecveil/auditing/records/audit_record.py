@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+from scipy.special import expit, logit
+
 from vecveil.schema import Conflict, Count, Finite, Positive, Record, Scalar, Share
 
 Family: TypeAlias = Literal[
@@ -210,6 +213,11 @@ class LearningPoint(Record, frozen=True):
     value: Share
     low: Share
     high: Share
+
+    @property
+    def cautious(self) -> float:
+        """Return the point halfway to the upper end in log-odds: forecasts were too low (benchmarks/forecast.py)."""
+        return float(expit(logit(np.clip([self.value, self.high], 1e-9, 1 - 1e-9)).mean()))
 
 
 class LintWarning(Record, frozen=True):

@@ -197,18 +197,18 @@ def grade(figure: LeakageFigure, besides: Sequence[object] = ()) -> Grade:
 
 
 def grade_ahead(decided: Grade, figure: LeakageFigure, forecast: LearningPoint | None) -> Grade:
-    """Return the grade at the forecast, since an attacker has more texts than the audit.
+    """Return the grade halfway to the forecast's upper end, since an attacker has more texts than the audit.
 
-    Without a forecast no grade is mostly hidden. A figure at chance stays hidden if the forecast may be at chance too.
+    Without a forecast no grade is mostly hidden. A figure at chance stays hidden if its interval contains the forecast.
     """
     chance = figure.chance
     if decided not in ("hidden", "most", "part") or chance is None or figure.high is None:
         return decided
     if forecast is None:
         return "part" if decided == "most" else decided
-    if decided == "hidden" and forecast.low <= chance:
+    if decided == "hidden" and forecast.value <= figure.high:
         return decided
-    left = (max(figure.high, forecast.value) - chance) / (1 - chance)
+    left = (max(figure.high, forecast.cautious) - chance) / (1 - chance)
     clean = figure.clean_position
     if clean is None:
         return "little" if left > PART else "part"

@@ -245,10 +245,11 @@ def ahead_words(audit: AuditRecord) -> str:
         return "The texts are too few to forecast what an attacker with more of them recovers."
     times = round(point.texts / audit.learning_curve[-1].texts)
     factor = "ten" if times == 10 else str(times)
+    taken = "" if audit.is_sealed else f"; the verdict takes {100 * point.cautious:.0f}{NBSP}%"
     return (
         f"With {factor} times your texts ({count(point.texts)}) an attacker recovers about "
         f"{100 * point.value:.0f}{NBSP}% "
-        f"({interval(point.low, point.high)})."
+        f"({interval(point.low, point.high)}){taken}."
     )
 
 

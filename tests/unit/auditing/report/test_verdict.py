@@ -9,7 +9,7 @@ import pytest
 from harness.sample_attacks import attack, clean_of, figure, settle
 from harness.sample_audit import sample_audit
 from vecveil.auditing.records import AuditRecord
-from vecveil.auditing.records.audit_record import LeakageFigure, LearningPoint
+from vecveil.auditing.records.audit_record import SEALED, LeakageFigure, LearningPoint
 from vecveil.auditing.records.verdict import against_chance, against_clean, decide, grade, grade_ahead, standing, status
 from vecveil.auditing.report import audit_page as words
 
@@ -55,8 +55,8 @@ def test_the_verdict_of_the_usual_case() -> None:
     assert said(sample_audit()) == (
         "The strongest of 3 attacks on one release of a text, mlp-adaptive, recovered 22.9 % of the concept’s words "
         "from protected vectors (21.4–24.4 %), 72.7 % from clean ones (71.2–74.2 %); guessing finds 12.2 %. With "
-        "ten times your texts (44,190) an attacker recovers about 23 % (21.9–23.9 %). The worst "
-        "figure for these words: averaging-16 recovered 42.2 % (40.7–43.7 %) from several releases of one text."
+        "ten times your texts (44,190) an attacker recovers about 23 % (21.9–23.9 %); the verdict takes 23 %. The "
+        "worst figure for these words: averaging-16 recovered 42.2 % (40.7–43.7 %) from several releases of one text."
     )
 
 
@@ -85,10 +85,12 @@ def test_a_grade_is_that_of_the_less_favourable_end(main: dict[str, Any], expect
     ("value", "ahead", "expected"),
     [
         (0.2, (0.22, 0.2, 0.24), "most"),
+        (0.2, (0.22, 0.2, 0.3), "part"),  # 0.22 alone would be mostly hidden
         (0.2, (0.3, 0.25, 0.35), "part"),
         (0.2, (0.5, 0.4, 0.6), "little"),
         (0.2, None, "part"),
-        (0.12, (0.15, 0.11, 0.2), "hidden"),
+        (0.12, (0.13, 0.11, 0.2), "hidden"),
+        (0.12, (0.14, 0.11, 0.2), "most"),
         (0.12, (0.2, 0.15, 0.25), "most"),
         (0.3, (0.5, 0.4, 0.6), "little"),
         (0.55, (0.4, 0.3, 0.5), "little"),
@@ -100,6 +102,14 @@ def test_the_verdict_is_read_at_ten_times_as_many_texts(
     main = LeakageFigure(**figure("R-precision", value, 0.6, 0.12))
     point = None if ahead is None else LearningPoint(44190, *ahead)
     assert grade_ahead(grade(main), main, point) == expected
+
+
+def test_the_report_names_the_point_that_the_verdict_takes() -> None:
+    record = sample_audit("store")
+    record["forecast"] |= {"value": 0.1, "high": 0.5}  # odds 1 : 9 and 1 : 1, halfway 1 : 3
+    assert "the verdict takes 25" in words.ahead_words(parse(record))
+    record["parameters"]["mode"] = SEALED
+    assert "verdict" not in words.ahead_words(parse(record))
 
 
 def test_another_metric_above_chance_lowers_the_grade() -> None:
