@@ -402,7 +402,7 @@ def anchors(problem: Problem, release: Any, released: Any, covariance: Any, data
         "another key": store(problem.rekeyed or release, turns[1]),
     }
     if problem.rekeyed is not None:
-        others["another rotation, the same noise key"] = store(release, turns[1])
+        others["the same noise key"] = store(release, turns[1])
     if release is None and second is not None:
         texts = problem.whole.texts
         others["another encoder"] = {name: second.encode([texts[i] for i in part]) for name, part in parts}
