@@ -335,7 +335,7 @@ def whole_vocabulary_jobs(case: Case, side: Side) -> Plan:
     train, test = case.written(side, corpus=case.options.tier == "full")
     if not attack.scorable(train.texts, test.texts):
         return skip("whole-vocabulary", [attack.name], FEW_SHARED)
-    return [attack_job(attack, side, train, test, case.options, weight=15.0)], []
+    return [attack_job(attack, side, train, test, case.options, weight=4.0)], []
 
 
 def membership_jobs(case: Case, side: Side) -> Plan:
