@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,30 +111,33 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
             holds = self._marked(part.texts, names)
             return squares, holds.T @ average, holds.sum(axis=0)
 
-        def model(parts: Sequence[tuple[Array, Array, Array]], texts: int, penalty: float) -> _LogLinear:
+        def models(
+            parts: Sequence[tuple[Array, Array, Array]], texts: int, penalties: Sequence[float]
+        ) -> Iterator[_LogLinear]:
             squares, sums, counts = map(sum, zip(*parts, strict=True))
             values, axes = np.linalg.eigh(squares / texts)
-            whitener = axes / np.sqrt(np.maximum(values, 0) + penalty)
             # The mean of a word that no text of these contains stays 0: its score is its frequency.
-            white = (sums / np.maximum(counts, 1)[:, None]) @ whitener
-            if self.rank is not None:
-                main = np.linalg.eigh((white * rates[:, None]).T @ white)[1][:, -self.rank :]
-                white = white @ main @ main.T
-            bias = np.log(rates) - (white**2).sum(axis=1) / 2
-            weights = (whitener @ white.T).astype(np.float32)
-            return _LogLinear(inputs, weights, bias.astype(np.float32), rates, names, penalty)
+            means = (sums / np.maximum(counts, 1)[:, None]) @ axes
+            for penalty in penalties:
+                scale = 1 / np.sqrt(np.maximum(values, 0) + penalty)
+                white = means * scale
+                if self.rank is not None:
+                    main = np.linalg.eigh((white * rates[:, None]).T @ white)[1][:, -self.rank :]
+                    white = white @ main @ main.T
+                bias = np.log(rates) - (white**2).sum(axis=1) / 2
+                weights = ((axes * scale) @ white.T).astype(np.float32)
+                yield _LogLinear(inputs, weights, bias.astype(np.float32), rates, names, penalty)
 
         learnt = moments(train)
         # Few validation texts are released several times: the choice is then less noisy.
         held = [session.draw(validation.X) for _ in range(min(draws, -(-_HELD // len(validation))))]
         marked, unlisted = self._marked(validation.texts, names), self._unlisted(names, rates, len(train))
 
-        def found(penalty: float) -> float:
-            trial = model([learnt], len(train), penalty)
-            return float(sum(_hits(trial, Y, marked, unlisted).sum() for Y in held))
+        def found(model: _LogLinear) -> float:
+            return float(sum(_hits(model, Y, marked, unlisted).sum() for Y in held))
 
-        best = max(_PENALTIES, key=found)
-        return model([learnt, moments(validation)], len(train) + len(validation), best)
+        best = max(models([learnt], len(train), _PENALTIES), key=found).penalty
+        return next(models([learnt, moments(validation)], len(train) + len(validation), [best]))
 
     def _judge(self, state: _LogLinear, train: TextVectors, test: TextVectors, session: Session) -> AttackFinding:
         marked, unlisted = self._marked(test.texts, state.words), self._unlisted(state.words, state.rates, len(train))
