@@ -28,7 +28,7 @@ FEWEST_RARE = 10  # texts: of few training texts a hundredth would leave no word
 UNLISTED, EVERY = "R-precision of words on no list", "R-precision of every word"
 _DRAWS = 16  # releases of each training text that moments are estimated from
 _HELD = 1000  # releases of validation texts that a penalty is chosen on
-_PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01)  # of inputs that have unit variance; of equals the first
+_PENALTIES = (100.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.01)  # of inputs that have unit variance; of equals the first
 _BLOCK = 500  # texts whose scores of all words are held at once
 
 
@@ -131,35 +131,37 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
         learnt = moments(train)
         # Few validation texts are released several times: the choice is then less noisy.
         held = [session.draw(validation.X) for _ in range(min(draws, -(-_HELD // len(validation))))]
-        marked, unlisted = self._marked(validation.texts, names), self._unlisted(names, rates, len(train))
+        marked, scored = self._marked(validation.texts, names), self._scored(names, rates, len(train))
 
         def found(model: _LogLinear) -> float:
-            return float(sum(_hits(model, Y, marked, unlisted).sum() for Y in held))
+            """Return the sum of both figures of the validation texts, times their number of releases."""
+            return sum(
+                float(_hits(model, Y, marked, columns).sum()) / max(1, marked[:, columns].sum())
+                for Y in held
+                for columns in scored
+            )
 
         best = max(models([learnt], len(train), _PENALTIES), key=found).penalty
         return next(models([learnt, moments(validation)], len(train) + len(validation), [best]))
 
     def _judge(self, state: _LogLinear, train: TextVectors, test: TextVectors, session: Session) -> AttackFinding:
-        marked, unlisted = self._marked(test.texts, state.words), self._unlisted(state.words, state.rates, len(train))
+        marked, scored = self._marked(test.texts, state.words), self._scored(state.words, state.rates, len(train))
         index, _ = group_index(test.groups, len(test), owner=type(self).__name__)
         seed = int(session.rng.integers(2**31))
         estimates: dict[str, Estimate] = {}
-        for key, metric, columns in (
-            ("r_precision", UNLISTED, unlisted),
-            ("every", EVERY, np.arange(len(state.words))),
-        ):
+        for key, metric, columns in zip(("r_precision", "every"), (UNLISTED, EVERY), scored, strict=True):
             hits = _hits(state, test.X, marked, columns)
             guesses = _hits(lambda Y: np.tile(state.rates, (len(Y), 1)), test.X, marked, columns)
             counts = marked[:, columns].sum(axis=1)
             chance = float(guesses.sum() / counts.sum())
             estimates[key] = share_estimate(metric, hits, counts, index, chance=chance, seed=seed)
-        details = {"words": len(state.words), "rare": len(unlisted), "penalty": state.penalty}
+        details = {"words": len(state.words), "rare": len(scored[0]), "penalty": state.penalty}
         return AttackFinding(estimates, details={"rank": self.rank, **details})
 
-    def _unlisted(self, names: Sequence[str], rates: Array, texts: int) -> Array:
-        """Return the columns of the words of the main figure."""
+    def _scored(self, names: Sequence[str], rates: Array, texts: int) -> tuple[Array, Array]:
+        """Return the columns of the rare words on no list, and those of every word."""
         listed = np.array([word in self._listed for word in names])
-        return np.flatnonzero((np.rint(rates * texts) <= _most_rare(texts)) & ~listed)
+        return np.flatnonzero((np.rint(rates * texts) <= _most_rare(texts)) & ~listed), np.arange(len(names))
 
     def _marked(self, texts: Sequence[str], names: Sequence[str]) -> Any:
         """Return which words each text contains, a sparse boolean matrix (N, V)."""
@@ -186,7 +188,7 @@ def _hits(score: Callable[[Embeddings], Array], X: Embeddings, marked: Any, colu
     for start in range(0, len(X), _BLOCK):
         block = slice(start, start + _BLOCK)
         true = marked[block][:, columns].toarray()
-        credit = top_credit(score(X[block])[:, columns].astype(np.float64), true.sum(axis=1))
+        credit = top_credit(score(X[block])[:, columns], true.sum(axis=1))
         hits[block] = np.where(true, credit, 0.0).sum(axis=1)
     return hits
 
