@@ -441,7 +441,8 @@ def _attackers(kind: str, head: str, sets: Sequence[str] = ("ade",), **figures: 
         for row in load("attackers", folder).get("rows", []):
             if row["kind"] != kind or row["concept"] not in sets:
                 continue
-            name = row["attack"].partition(", ")[2].removesuffix(" rows") or row["attack"].removesuffix("-alignment")
+            name = row["attack"].partition(", ")[2].removesuffix(" rows").removeprefix("rank ")
+            name = name or row["attack"].removesuffix("-alignment")
             cell = cells.setdefault((row["release"], name) if head else (row["release"],), {})
             for key, one in row["figures"].items():
                 place = row["concept"], key
@@ -669,7 +670,9 @@ TABLES: dict[str, Render] = {
             "seconds": "{seconds:.0f}",
         },
     ),
-    "attackers-words": _attackers("words", "model", ("ade", "sts"), r_precision="words on no list", every="every word"),
+    "attackers-words": _attackers(
+        "words", "rank of W", ("ade", "sts"), r_precision="words on no list", every="every word"
+    ),
     "attackers-anchors": _by_pairs("anchors", "release; linked with", (15, 30, 100), _anchored),
     "attackers-secrets": _by_pairs("secrets", "what is secret", SECRET_PAIRS, _secret),
     "attackers-linking": _attackers("linking", "linked", top_1="top-1"),
