@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,6 @@ FEWEST_RARE = 10  # texts: of few training texts a hundredth would leave no word
 UNLISTED, EVERY = "R-precision of words on no list", "R-precision of every word"
 _DRAWS = 16  # releases of each training text that moments are estimated from
 _HELD = 1000  # releases of validation texts that a penalty is chosen on
-_SHRINKAGES = (20.0, 0.0)  # texts with the mean of all that are added to those of a word
 _PENALTIES = (100.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.01)  # of inputs that have unit variance; of equals the first
 _BLOCK = 500  # texts whose scores of all words are held at once
 
@@ -43,7 +41,6 @@ class _LogLinear:
     bias: Array
     rates: Array
     words: tuple[str, ...]
-    shrinkage: float
     penalty: float
 
     def __call__(self, Y: Embeddings) -> Array:
@@ -56,8 +53,7 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
 
     p(word | y) = softmax(b + W y), with W and b of a linear discriminant whose classes are the words: the mean release
     of the texts that contain a word, over the covariance of all releases. With an oracle the moments are averages over
-    fresh releases. Validation texts choose a ridge penalty and
-    whether the means of rare words are shrunk. The paper trains W = A B, with A (V, rank). On the vectors
+    fresh releases. Validation texts choose a ridge penalty. The paper trains W = A B, with A (V, rank). On the vectors
     measured here the discriminant recovers more than a trained W (clean: 3 to 6 points), and a whole W more than
     factors.
 
@@ -117,21 +113,21 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
             return squares, holds.T @ average, holds.sum(axis=0)
 
         def models(
-            parts: Sequence[tuple[Array, Array, Array]], texts: int, settings: Iterable[tuple[float, float]]
+            parts: Sequence[tuple[Array, Array, Array]], texts: int, penalties: Iterable[float]
         ) -> Iterator[_LogLinear]:
-            squares, sums, counts = map(sum, zip(*parts, strict=True))
+            squares, sums, counts = (np.sum(each, axis=0) for each in zip(*parts, strict=True))
             values, axes = np.linalg.eigh(squares / texts)
             # The mean of a word that no text of these contains stays 0: its score is its frequency.
-            sums = sums @ axes
-            for shrinkage, penalty in settings:
+            means = (sums / np.maximum(counts, 1)[:, None]) @ axes
+            for penalty in penalties:
                 scale = 1 / np.sqrt(np.maximum(values, 0) + penalty)
-                white = sums / (np.maximum(counts, 1) + shrinkage)[:, None] * scale
+                white = means * scale
                 if self.rank is not None:
                     main = np.linalg.eigh((white * rates[:, None]).T @ white)[1][:, -self.rank :]
                     white = white @ main @ main.T
                 bias = np.log(rates) - (white**2).sum(axis=1) / 2
                 weights = ((axes * scale) @ white.T).astype(np.float32)
-                yield _LogLinear(inputs, weights, bias.astype(np.float32), rates, names, shrinkage, penalty)
+                yield _LogLinear(inputs, weights, bias.astype(np.float32), rates, names, penalty)
 
         learnt = moments(train)
         # Few validation texts are released several times: the choice is then less noisy.
@@ -140,15 +136,13 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
 
         def found(model: _LogLinear) -> float:
             """Return the sum of both figures of the validation texts, times their number of releases."""
-            return sum(
-                float(_hits(model, Y, marked, columns).sum()) / max(1, marked[:, columns].sum())
-                for Y in held
-                for columns in scored
-            )
+            shares = [
+                _hits(model, Y, marked, each).sum() / max(1, marked[:, each].sum()) for Y in held for each in scored
+            ]
+            return float(sum(shares))
 
-        best = max(models([learnt], len(train), itertools.product(_SHRINKAGES, _PENALTIES)), key=found)
-        setting = (best.shrinkage, best.penalty)
-        return next(models([learnt, moments(validation)], len(train) + len(validation), [setting]))
+        best = max(models([learnt], len(train), _PENALTIES), key=found).penalty
+        return next(models([learnt, moments(validation)], len(train) + len(validation), [best]))
 
     def _judge(self, state: _LogLinear, train: TextVectors, test: TextVectors, session: Session) -> AttackFinding:
         marked, scored = self._marked(test.texts, state.words), self._scored(state.words, state.rates, len(train))
@@ -161,13 +155,8 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
             counts = marked[:, columns].sum(axis=1)
             chance = float(guesses.sum() / counts.sum())
             estimates[key] = share_estimate(metric, hits, counts, index, chance=chance, seed=seed)
-        details = {
-            "words": len(state.words),
-            "rare": len(scored[0]),
-            "shrinkage": state.shrinkage,
-            "penalty": state.penalty,
-        }
-        return AttackFinding(estimates, details={"rank": self.rank, **details})
+        setting = {"rank": self.rank, "penalty": state.penalty}
+        return AttackFinding(estimates, details={"words": len(state.words), "rare": len(scored[0]), **setting})
 
     def _scored(self, names: Sequence[str], rates: Array, texts: int) -> tuple[Array, Array]:
         """Return the columns of the rare words on no list, and those of every word."""
