@@ -20,14 +20,16 @@ that the fit chooses for it. Protectors learn from 70 % of the groups; the other
 - ``words``: every word of the texts, listed or not, by a log-linear model: 8,000 texts of the whole set to learn from,
   1,500 of groups that no protector was fitted on to judge. On clean vectors also with factors of less than full rank.
 - ``anchors``: each release behind a secret rotation against the clean vectors of the same texts, and against the same
-  release behind another rotation, linked from 15, 30 and 100 known pairs. On clean vectors also behind ironcore-alloy's
-  encryption (if it is installed) and against the vectors of a second encoder (``--second FOLDER``, such as the one that
+  release behind another rotation, linked from 15, 30 and 100 known pairs. Keyed noise comes from another key there, and
+  in a further store from the same one. On clean vectors also behind ironcore-alloy's encryption (if it is installed)
+  and against the vectors of a second encoder (``--second FOLDER``, such as the one that
   `benchmarks/wordllama_encoder.py` writes).
 - ``secrets``: clean vectors behind secret rotations: cut to 96, 192 and 384 principal directions
   (arXiv:2606.26373), and with one key for each of 16 and of 64 cells behind a public prefix of 32
   (arXiv:2606.27976); undone from known pairs by Procrustes, cell by cell, and from the prefix alone by ridge.
 - ``planted``: a text planted to be found: how many of 1,000 queries it is the first hit of, among 4,000 texts. One text
   for one query (its words and a payload), and one for as many queries as possible (the best of 300 tried on others).
+  ``sealed``: the same of a `SealedIndex` of the 4,000 texts.
 - ``denoised``: the audit's network alone, and behind a network that was trained to give back the clean vector from
   fresh releases of four fifths of the whole set, with and without the concept.
 - ``linking``: rows of one text in two stores of other noise, a store against the clean vectors of a list, and the
@@ -99,8 +101,8 @@ RELEASES: dict[str, tuple[str, dict[str, float]]] = {
     "subspace": ("subspace", {"target_utility": TARGET}),
     "subspace, noise to signal 1": ("subspace", {"noise_to_signal": 1.0}),
 }
-# Measured for the curve of known pairs alone. Each text is released once, so keyed noise is fresh noise here.
-CURVE: dict[str, tuple[str, dict[str, float]]] = {
+# Measured by the attacks of `KINDS` alone. Where each text is released once, keyed noise is fresh noise.
+OTHERS: dict[str, tuple[str, dict[str, float]]] = {
     "purkayastha": ("purkayastha", {"target_utility": TARGET}),
     "gaussian": ("gaussian", {"target_utility": TARGET}),
     "ldp-gaussian, epsilon 200": ("ldp-gaussian", {"epsilon": 200, "delta": 1e-6}),
@@ -112,13 +114,18 @@ CURVE: dict[str, tuple[str, dict[str, float]]] = {
     "redact": ("redact", {}),
     "replace-random": ("replace-random", {}),
     "replace-semantic": ("replace-semantic", {}),
+    "sealed": ("none", {}),
+}
+KINDS = dict.fromkeys(OTHERS, ("alignment",)) | {
+    "subspace, keyed noise": ("alignment", "anchors"),
+    "sealed": ("planted",),
 }
 UNPAIRED, FEWER = 8000, (500, 1000, 2000, 4000)  # rows a side
 TEXTS, SENTENCES, SEARCHED, QUERIES, LONGEST, POOL = 1500, 40_000, 24, 300, 20, 1000
 PAIRS = (10, 100, 1000)
 FETCHED = 50
 LEARNT, JUDGED = 8000, 1500
-RANKS = (32, 128, 384)
+RANKS = (32, 128, 256)
 ANCHORS, LINKED = (15, 30, 100), 1000
 DIRECTIONS, CELLS, PREFIX, STOLEN = (96, 192, 384), (16, 64), 32, 1000
 KNOWN = (10, 100, 1000)
@@ -163,8 +170,10 @@ class Problem:
 
     def release(self, name: str) -> tuple[Release | None, np.ndarray | None]:
         """Return the release oracle and the declared covariance of its noise; None for clean vectors."""
-        method, scale = (RELEASES | CURVE)[name]
+        method, scale = (RELEASES | OTHERS)[name]
         self.fitted: dict[str, Any] = {}
+        self.rekeyed: Release | None = None
+        self.sealed = name == "sealed"
         if method == "none":
             return None, None
         if method in TEXT_METHODS:
@@ -185,9 +194,7 @@ class Problem:
         ratio = report.get("noise_to_signal")
         self.fitted = {"noise_to_signal": ratio and round(ratio, 4), "parameters": report.get("parameters")}
         if name.endswith("keyed noise"):
-            with tempfile.TemporaryDirectory() as folder:
-                key = KeyFile.create(Path(folder) / "noise.keys", "one")
-            keyed: Release = lambda X, _: protector.protect(X, ids=[row.tobytes() for row in X], key=key)  # noqa: E731
+            keyed, self.rekeyed = _keyed(protector), _keyed(protector)
             return keyed, protector.released_noise_covariance()
         return protector.release(), protector.released_noise_covariance()
 
@@ -203,6 +210,13 @@ class Problem:
     def words_of(self, texts: Any) -> list[set[str]]:
         known = set(self.words.tokens)
         return [known & set(words(canonical(text))) for text in texts]
+
+
+def _keyed(protector: Any) -> Release:
+    """Return the release with the noise of a new key."""
+    with tempfile.TemporaryDirectory() as folder:
+        key = KeyFile.create(Path(folder) / "noise.keys", "one")
+    return lambda X, _: protector.protect(X, ids=[row.tobytes() for row in X], key=key)
 
 
 def zero_shot(problem: Problem, release: Any, released: np.ndarray, covariance: Any, data: Path) -> list[Any]:
@@ -377,20 +391,24 @@ def anchors(problem: Problem, release: Any, released: Any, covariance: Any, data
     known, rows = known[: max(ANCHORS)], rows[:LINKED]
     width = released.shape[1]
     turns = [np.linalg.qr(rng.standard_normal((width, width)))[0].astype(np.float32) for _ in range(2)]
-    shown: Any = (lambda Z: Z) if release is None else (lambda Z: release(Z, rng))
-    first = {name: shown(X[part]) @ turns[0] for name, part in (("known", known), ("met", rows))}
+    parts = (("known", known), ("met", rows))
+
+    def store(shown: Release | None, turn: np.ndarray) -> dict[str, np.ndarray]:
+        return {name: (X[part] if shown is None else shown(X[part], rng)) @ turn for name, part in parts}
+
+    first = store(release, turns[0])
     others = {
         "a public list": {"known": X[known], "met": X[rows]},
-        "another key": {name: shown(X[part]) @ turns[1] for name, part in (("known", known), ("met", rows))},
+        "another key": store(problem.rekeyed or release, turns[1]),
     }
+    if problem.rekeyed is not None:
+        others["the same noise key"] = store(release, turns[1])
     if release is None and second is not None:
         texts = problem.whole.texts
-        others["another encoder"] = {
-            name: second.encode([texts[i] for i in part]) for name, part in (("known", known), ("met", rows))
-        }
+        others["another encoder"] = {name: second.encode([texts[i] for i in part]) for name, part in parts}
     stores = [(name, first, other) for name, other in others.items()]
     if release is None and importlib.util.find_spec("ironcore_alloy"):
-        sealed = {name: ironcore(1.0)(X[part]) for name, part in (("known", known), ("met", rows))}
+        sealed = {name: ironcore(1.0)(X[part]) for name, part in parts}
         stores.append(("a public list, ironcore-alloy factor 1", sealed, others["a public list"]))
     return [
         (
@@ -478,16 +496,36 @@ def planted(problem: Problem, release: Any, *_: Any) -> list[Any]:
     common = shown(problem.encoder.encode(joined))
     chosen = int(first("tried", common).sum(axis=0).argmax())
     targets = judged[:TARGETED]
-    own = first("judged", shown(problem.encoder.encode([f"{texts[i]} {PAYLOAD}" for i in targets])))
+    for_each = shown(problem.encoder.encode([f"{texts[i]} {PAYLOAD}" for i in targets]))
+    if problem.sealed:
+        planted = np.vstack([for_each, common[[chosen]]])
+        found = _first_sealed([texts[i] for i in store], X[store], X[judged], planted)
+        own, one = found[:, :-1], found[:, -1]
+    else:
+        own, one = first("judged", for_each), first("judged", common[[chosen]])[:, 0]
     of = groups[judged]
     figures = {
         "its query": (np.diag(own[:TARGETED]).astype(float), of[:TARGETED]),
         "other queries": ((own.sum(axis=1) - np.pad(np.diag(own), (0, ASKED - TARGETED))) / (TARGETED - 1), of),
-        "one for all": (first("judged", common[[chosen]])[:, 0].astype(float), of),
+        "one for all": (one.astype(float), of),
     }
     return [
         (f"planted, {name}", share_estimate("first hit", hits, groups=each)) for name, (hits, each) in figures.items()
     ]
+
+
+def _first_sealed(texts: list[str], X: np.ndarray, queries: np.ndarray, planted: np.ndarray) -> np.ndarray:
+    """Return which queries to a sealed index each planted vector is the first hit of, (queries, planted)."""
+    first = np.zeros((len(queries), len(planted)), dtype=bool)
+    with tempfile.TemporaryDirectory() as folder:
+        KeyFile.create(Path(folder) / "search.keys", "one")
+        with vecveil.SealedIndex(Path(folder) / "index", Path(folder) / "search.keys") as index:
+            index.add(texts, ids=[f"stored {i}" for i in range(len(X))], vectors=X)
+            index.add([PAYLOAD] * len(planted), ids=[str(i) for i in range(len(planted))], vectors=planted)
+            # Alone in the index, a planted row would be first where it stands above every stored row.
+            for hits, row in zip(index.search(queries, top=len(planted) + 1), first, strict=True):
+                row[[int(i) for i in itertools.takewhile(str.isdigit, hits.ids)]] = True
+    return first
 
 
 def denoised(problem: Problem, release: Any, *_: Any) -> list[Any]:
@@ -577,7 +615,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--concept", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--attack", nargs="+", choices=ATTACKS, default=list(ATTACKS))
-    parser.add_argument("--release", nargs="+", choices=RELEASES | CURVE, default=list(RELEASES | CURVE))
+    parser.add_argument("--release", nargs="+", choices=RELEASES | OTHERS, default=list(RELEASES | OTHERS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--second", help="folder of a second encoder, for anchors")
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -591,7 +629,7 @@ def main() -> None:
         problem = None
         for release_name in arguments.release:
             done = {(r["concept"], r["release"], r["kind"], r["seed"]) for r in record["rows"]}
-            offered = arguments.attack if release_name in RELEASES else {"alignment"} & set(arguments.attack)
+            offered = [k for k in arguments.attack if k in KINDS.get(release_name, ATTACKS)]
             kinds = [k for k in offered if (name, release_name, k, arguments.seed) not in done]
             if not kinds:
                 continue

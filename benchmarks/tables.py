@@ -469,26 +469,29 @@ def alignment(folder: Path = RESULTS) -> str:
     return table(["release", *heads, "words recovered after it", "without it"], lines)
 
 
-def _attackers(kind: str, head: str, **figures: str) -> Render:
-    """Return the table of some figures of `benchmarks/attackers.py` on ADE; the record has more sets and intervals.
+def _attackers(kind: str, head: str, sets: Sequence[str] = ("ade",), **figures: str) -> Render:
+    """Return the table of some figures of `benchmarks/attackers.py`; the record has more sets and intervals.
 
     Args:
         head: the column of the attack's name; empty: a row for each release, with the strongest attack on each figure.
     """
+    shown = {(name, key): f"{name.upper()}: {text}" for name in sets for key, text in figures.items()}
 
     def render(folder: Path = RESULTS) -> str:
-        cells: dict[tuple[str, ...], dict[str, float]] = {}
-        chance: dict[str, float] = {}
+        cells: dict[tuple[str, ...], dict[tuple[str, str], float]] = {}
+        chance: dict[tuple[str, str], float] = {}
         for row in load("attackers", folder).get("rows", []):
-            if row["kind"] != kind or row["concept"] != "ade":
+            if row["kind"] != kind or row["concept"] not in sets:
                 continue
-            name = row["attack"].partition(", ")[2].removesuffix(" rows") or row["attack"].removesuffix("-alignment")
+            name = row["attack"].partition(", ")[2].removesuffix(" rows").removeprefix("rank ")
+            name = name or row["attack"].removesuffix("-alignment")
             cell = cells.setdefault((row["release"], name) if head else (row["release"],), {})
             for key, one in row["figures"].items():
-                cell[key] = max(one["value"], cell.get(key, -1.0))
-                chance[key] = one["chance"]
-        if head and len(figures) == 1:  # a column for each attack
-            (key,) = figures
+                place = row["concept"], key
+                cell[place] = max(one["value"], cell.get(place, -1.0))
+                chance[place] = one["chance"]
+        if head and len(shown) == 1:  # a column for each attack
+            (key,) = shown
             names = list(dict.fromkeys(name for _, name in cells))
             found = {
                 release: [percent(cells.get((release, name), {}).get(key)) for name in names] for release, _ in cells
@@ -498,10 +501,10 @@ def _attackers(kind: str, head: str, **figures: str) -> Render:
                 ["release", *names], [*lines, ["chance", *[percent(chance[key])] * len(names)]] if cells else ()
             )
         lines = [
-            [*names, *[percent(cell.get(key)).replace(MISSING, "") for key in figures]]
+            [*names, *[percent(cell.get(key)).replace(MISSING, "") for key in shown]]
             for names, cell in [*cells.items(), (("chance", "") if head else ("chance",), chance)]
         ]
-        columns = ["release", *([head] if head else []), *figures.values()]
+        columns = ["release", *([head] if head else []), *(figures if len(sets) == 1 else shown).values()]
         return table(columns, lines if cells else (), words=2 if head else 1)
 
     return render
@@ -710,7 +713,9 @@ TABLES: dict[str, Render] = {
             "seconds": "{seconds:.0f}",
         },
     ),
-    "attackers-words": _attackers("words", "model", r_precision="words on no list", every="every word"),
+    "attackers-words": _attackers(
+        "words", "rank of W", ("ade", "sts"), r_precision="words on no list", every="every word"
+    ),
     "attackers-anchors": _by_pairs("anchors", "release; linked with", (15, 30, 100), _anchored),
     "attackers-secrets": _by_pairs("secrets", "what is secret", SECRET_PAIRS, _secret),
     "attackers-linking": _attackers("linking", "linked", top_1="top-1"),

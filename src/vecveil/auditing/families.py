@@ -330,12 +330,12 @@ def _with_several(groups: Rows, rows: Rows) -> Rows:
 
 def whole_vocabulary_jobs(case: Case, side: Side) -> Plan:
     """Return the attack on every word of the training texts; the main figure leaves the attacked words out."""
-    attack = WholeVocabularyAttack(listed=case.vocabulary.tokens, split=words_of, device=case.options.device)
+    attack = WholeVocabularyAttack(listed=case.vocabulary.tokens, split=words_of)
     # The whole corpus is encoded in tier full only: it takes longer than all attacks of tier quick.
     train, test = case.written(side, corpus=case.options.tier == "full")
     if not attack.scorable(train.texts, test.texts):
         return skip("whole-vocabulary", [attack.name], FEW_SHARED)
-    return [attack_job(attack, side, train, test, case.options, weight=15.0)], []
+    return [attack_job(attack, side, train, test, case.options, weight=4.0)], []
 
 
 def membership_jobs(case: Case, side: Side) -> Plan:

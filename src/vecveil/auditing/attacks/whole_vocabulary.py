@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from vecveil.auditing.attacks.attack import Attack, AttackFinding, Knowledge, Session, TextVectors
 from vecveil.auditing.attacks.release_model import InputMap, fit_input_map
 from vecveil.errors import InvalidInputError
-from vecveil.privacy.training import Batch, TrainingRecipe, TrainingRun, fit_model
 from vecveil.privacy.utility.estimates import Estimate, group_index, share_estimate
 from vecveil.privacy.utility.ranking import top_credit
-from vecveil.runtime import import_torch, one_thread, resolve_device
 from vecveil.texts.folding import canonical
 from vecveil.types import Embeddings
-from vecveil.validation import check_count, check_positive
+from vecveil.validation import check_count
 
 Array = npt.NDArray[Any]
 
@@ -28,7 +26,9 @@ LEAST, MOST = 2, 20_000  # training texts that a word must be in; words of the v
 RARE = 0.01  # of the training texts: a word in more of them says little about any one text
 FEWEST_RARE = 10  # texts: of few training texts a hundredth would leave no word
 UNLISTED, EVERY = "R-precision of words on no list", "R-precision of every word"
-_BATCH, _STEPS, _EPOCHS = 256, {"cpu": 500, "cuda": 20_000}, (5, 60)
+_DRAWS = 16  # releases of each training text that moments are estimated from
+_HELD = 1000  # releases of validation texts that a penalty is chosen on
+_PENALTIES = (100.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.01)  # of inputs that have unit variance; of equals the first
 _BLOCK = 500  # texts whose scores of all words are held at once
 
 
@@ -41,7 +41,7 @@ class _LogLinear:
     bias: Array
     rates: Array
     words: tuple[str, ...]
-    epochs: int
+    penalty: float
 
     def __call__(self, Y: Embeddings) -> Array:
         logits: Array = self.inputs(Y) @ self.weights + self.bias
@@ -51,9 +51,11 @@ class _LogLinear:
 class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
     """A log-linear model of the words of a text, over all words of the training texts.
 
-    p(word | y) = softmax(b + W y), fitted by maximum likelihood to the words of each training text, with fresh releases
-    in every epoch if possible. Validation texts choose the epoch. The paper factors W = A B, with A (V, rank); on the
-    vectors measured here the whole matrix recovers more.
+    p(word | y) = softmax(b + W y), with W and b of a linear discriminant whose classes are the words: the mean release
+    of the texts that contain a word, over the covariance of all releases. With an oracle the moments are averages over
+    fresh releases. Validation texts choose a ridge penalty. The paper trains W = A B, with A (V, rank). On the vectors
+    measured here the discriminant recovers more than a trained W (clean: 3 to 6 points), and a whole W more than
+    factors.
 
     Estimates: ``r_precision`` (the main one) of the words on no list that at most 1 % of the training texts contain:
     of the k such words of a text, the share among the k best scored; and ``every``, the same share for all words, as
@@ -63,8 +65,8 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
     family = "whole-vocabulary"
     name = "log-linear"
     description = "Log-linear model of every word of the attacker's texts, listed or not."
-    cost = "seconds to a minute on one core; texts of the kind"
-    source = "FLiP (Kesiraju et al. 2026, arXiv:2604.18109), on standardised vectors and fresh releases."
+    cost = "seconds on one core; texts of the kind"
+    source = "FLiP (Kesiraju et al. 2026, arXiv:2604.18109), with the weights of a linear discriminant (Fisher 1936)."
     state_type = _LogLinear
 
     def __init__(
@@ -73,19 +75,13 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
         *,
         listed: Collection[str] = (),
         split: Callable[[str], Sequence[str]] = str.split,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.01,
-        device: str = "auto",
     ) -> None:
         """Set the rank of W, None for the whole matrix, and the ``listed`` words, which the main figure leaves out.
 
         ``split`` returns the words of a canonical text.
         """
-        owner = type(self).__name__
-        self.rank = None if rank is None else check_count(rank, owner=owner, param="rank")
-        self.learning_rate = check_positive(learning_rate, owner=owner, param="learning_rate")
-        self.weight_decay = check_positive(weight_decay, owner=owner, param="weight_decay", allow_zero=True)
-        self._listed, self._split, self._device = frozenset(listed), split, device
+        self.rank = None if rank is None else check_count(rank, owner=type(self).__name__, param="rank")
+        self._listed, self._split = frozenset(listed), split
 
     def _check(self, train: TextVectors, test: TextVectors, knowledge: Knowledge) -> None:
         if not self.scorable(train.texts, test.texts):
@@ -100,96 +96,82 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
         return any(not rare.isdisjoint(bag) for bag in self._bags(test))
 
     def _fit(self, train: TextVectors, validation: TextVectors, session: Session) -> _LogLinear:
-        torch = import_torch()
         # Words of the validation texts count too: their number decides what is scored, not the weights.
         counted = self._vocabulary([*train.texts, *validation.texts])
         names = tuple(word for word, _ in counted)
         rates = np.array([count for _, count in counted]) / (len(train) + len(validation))
-        ids, counts = _padded(self._bags(train.texts), names)
-        held_ids, held_counts = _padded(self._bags(validation.texts), names)
         inputs = fit_input_map(session.draw(train.X))
-        held = inputs(session.draw(validation.X))
-        device = resolve_device(self._device, owner=type(self).__name__)
-        steps = _STEPS["cpu" if device == "cpu" else "cuda"]
-        epochs = int(np.clip(steps * _BATCH // len(train), *_EPOCHS))
-        recipe = TrainingRecipe(
-            epochs,
-            _BATCH,
-            self.learning_rate,
-            warmup_share=0.0,
-            decay="cosine",
-            patience=epochs,
-            clip=None,
-            weight_decay=self.weight_decay,
-            device=device,
-        )
-        # The logarithm of a word that only validation texts contain would be -inf.
-        totals = 1 + np.bincount(ids.ravel(), counts.ravel(), minlength=len(names))
-        model = self._model(torch, inputs.weights.shape[1], np.log(totals / totals.sum()), session.rng)
+        draws = 1 if session.knowledge.repeats(train.X, session.rng) else _DRAWS
 
-        def epoch_batches(epoch: int, rng: np.random.Generator) -> list[Batch]:
-            Y = inputs(session.knowledge.draw(train.X, rng))
-            order = rng.permutation(len(Y))
-            parts = (order[i : i + _BATCH] for i in range(0, len(order), _BATCH))
-            return [{"inputs": Y[rows], "ids": ids[rows], "counts": counts[rows]} for rows in parts]
+        def moments(part: TextVectors) -> tuple[Array, Array, Array]:
+            """Return the sums of y yᵀ and, for each word, of the releases and the number of its texts."""
+            average, squares = np.zeros((len(part), inputs.weights.shape[1])), np.zeros(1)
+            for _ in range(draws):
+                Y = inputs(session.draw(part.X)).astype(np.float64)
+                average, squares = average + Y / draws, squares + Y.T @ Y / draws
+            holds = self._marked(part.texts, names)
+            return squares, holds.T @ average, holds.sum(axis=0)
 
-        def loss_of(module: Any, part: Mapping[str, Any]) -> tuple[Any, Any]:
-            chances = torch.log_softmax(module(part["inputs"]), dim=1).gather(1, part["ids"])
-            return -(chances * part["counts"]).sum(), part["counts"].sum()
+        def models(
+            parts: Sequence[tuple[Array, Array, Array]], texts: int, penalties: Iterable[float]
+        ) -> Iterator[_LogLinear]:
+            squares, sums, counts = (np.sum(each, axis=0) for each in zip(*parts, strict=True))
+            values, axes = np.linalg.eigh(squares / texts)
+            # The mean of a word that no text of these contains stays 0: its score is its frequency.
+            means = (sums / np.maximum(counts, 1)[:, None]) @ axes
+            for penalty in penalties:
+                scale = 1 / np.sqrt(np.maximum(values, 0) + penalty)
+                white = means * scale
+                if self.rank is not None:
+                    main = np.linalg.eigh((white * rates[:, None]).T @ white)[1][:, -self.rank :]
+                    white = white @ main @ main.T
+                bias = np.log(rates) - (white**2).sum(axis=1) / 2
+                weights = ((axes * scale) @ white.T).astype(np.float32)
+                yield _LogLinear(inputs, weights, bias.astype(np.float32), rates, names, penalty)
 
-        def validate(module: Any) -> float:
-            whole = {"inputs": held, "ids": held_ids, "counts": held_counts}
-            pieces = (
-                {k: torch.from_numpy(a[i : i + _BLOCK]).to(device) for k, a in whole.items()} for i in _starts(held)
-            )
-            losses = [loss_of(module, each) for each in pieces]
-            return float(sum(loss for loss, _ in losses) / max(float(sum(count for _, count in losses)), 1.0))
+        learnt = moments(train)
+        # Few validation texts are released several times: the choice is then less noisy.
+        held = [session.draw(validation.X) for _ in range(min(draws, -(-_HELD // len(validation))))]
+        marked, scored = self._marked(validation.texts, names), self._scored(names, rates, len(train))
 
-        with one_thread():
-            fit = fit_model(
-                model,
-                epoch_batches,
-                loss_of,
-                validate,
-                recipe,
-                TrainingRun(session.rng, self.name, session.show_progress),
-            )
-        arrays = [p.detach().cpu().numpy().astype(np.float64) for p in model.parameters()]
-        # The factors are one matrix once they are trained.
-        weights = arrays[-2].T if self.rank is None else (arrays[-2] @ arrays[0]).T
-        return _LogLinear(
-            inputs, weights.astype(np.float32), arrays[-1].astype(np.float32), rates, names, fit.best_epoch
-        )
+        def found(model: _LogLinear) -> float:
+            """Return the sum of both figures of the validation texts, times their number of releases."""
+            shares = [
+                _hits(model, Y, marked, each).sum() / max(1, marked[:, each].sum()) for Y in held for each in scored
+            ]
+            return float(sum(shares))
 
-    def _model(self, torch: Any, width: int, logs: Array, rng: np.random.Generator) -> Any:
-        """Return the module; before training its output is about the frequency of each word for every vector."""
-        make = functools.partial(torch.nn.utils.skip_init, torch.nn.Linear)
-        last = make(self.rank or width, len(logs))
-        layers = [last] if self.rank is None else [make(width, self.rank, bias=False), last]
-        with torch.no_grad():
-            for layer in layers:
-                start = rng.standard_normal(tuple(layer.weight.shape)) / np.sqrt(layer.weight.shape[1])
-                layer.weight.copy_(torch.from_numpy(start))
-            last.weight.mul_(0.01)
-            last.bias.copy_(torch.from_numpy(logs))
-        return torch.nn.Sequential(*layers)
+        best = max(models([learnt], len(train), _PENALTIES), key=found).penalty
+        return next(models([learnt, moments(validation)], len(train) + len(validation), [best]))
 
     def _judge(self, state: _LogLinear, train: TextVectors, test: TextVectors, session: Session) -> AttackFinding:
-        listed = np.array([word in self._listed for word in state.words])
-        rare = np.rint(state.rates * len(train)) <= _most_rare(len(train))
-        ids, counts = _padded(self._bags(test.texts), state.words)
+        marked, scored = self._marked(test.texts, state.words), self._scored(state.words, state.rates, len(train))
         index, _ = group_index(test.groups, len(test), owner=type(self).__name__)
         seed = int(session.rng.integers(2**31))
         estimates: dict[str, Estimate] = {}
-        for key, metric, columns in (("r_precision", UNLISTED, rare & ~listed), ("every", EVERY, rare | ~rare)):
-            hits, held, guesses = _hits(state, test.X, ids, counts, columns)
-            chance = float(guesses.sum() / held.sum())
-            estimates[key] = share_estimate(metric, hits, held, index, chance=chance, seed=seed)
-        details = {"words": len(rare), "rare": int((rare & ~listed).sum()), "epochs": state.epochs}
-        return AttackFinding(estimates, details={"rank": self.rank, **details})
+        for key, metric, columns in zip(("r_precision", "every"), (UNLISTED, EVERY), scored, strict=True):
+            hits = _hits(state, test.X, marked, columns)
+            guesses = _hits(lambda Y: np.tile(state.rates, (len(Y), 1)), test.X, marked, columns)
+            counts = marked[:, columns].sum(axis=1)
+            chance = float(guesses.sum() / counts.sum())
+            estimates[key] = share_estimate(metric, hits, counts, index, chance=chance, seed=seed)
+        setting = {"rank": self.rank, "penalty": state.penalty}
+        return AttackFinding(estimates, details={"words": len(state.words), "rare": len(scored[0]), **setting})
 
-    def _bags(self, texts: Sequence[str]) -> list[Counter[str]]:
-        return [Counter(self._split(canonical(text))) for text in texts]
+    def _scored(self, names: Sequence[str], rates: Array, texts: int) -> tuple[Array, Array]:
+        """Return the columns of the rare words on no list, and those of every word."""
+        listed = np.array([word in self._listed for word in names])
+        return np.flatnonzero((np.rint(rates * texts) <= _most_rare(texts)) & ~listed), np.arange(len(names))
+
+    def _marked(self, texts: Sequence[str], names: Sequence[str]) -> Any:
+        """Return which words each text contains, a sparse boolean matrix (N, V)."""
+        column = {word: j for j, word in enumerate(names)}
+        places = [(i, column[word]) for i, bag in enumerate(self._bags(texts)) for word in bag if word in column]
+        rows, columns = np.array(places, dtype=np.intp).reshape(-1, 2).T
+        return csr_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(len(texts), len(names)))
+
+    def _bags(self, texts: Sequence[str]) -> list[set[str]]:
+        return [set(self._split(canonical(text))) for text in texts]
 
     def _vocabulary(self, texts: Sequence[str]) -> list[tuple[str, int]]:
         """Return the words in at least two texts with their number of texts, the most frequent first."""
@@ -200,37 +182,16 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
         return {**super()._settings(), "words": sorted(self._listed)}
 
 
-def _hits(state: _LogLinear, X: Embeddings, ids: Array, counts: Array, columns: Array) -> tuple[Array, Array, Array]:
-    """Return of each text the words of ``columns`` among its k best, their number k, and hits by frequency."""
-    sums = np.zeros((3, len(X)))
-    for start in _starts(X):
+def _hits(score: Callable[[Embeddings], Array], X: Embeddings, marked: Any, columns: Array) -> Array:
+    """Return how many of the k words of ``columns`` that each text contains are among the k best scored, (N,)."""
+    hits = np.zeros(len(X))
+    for start in range(0, len(X), _BLOCK):
         block = slice(start, start + _BLOCK)
-        true = np.zeros((len(ids[block]), len(state.words) + 1), dtype=bool)
-        np.put_along_axis(true, np.where(counts[block] > 0, ids[block], len(state.words)), True, axis=1)
-        true = true[:, :-1][:, columns]
-        k = true.sum(axis=1)
-        scores = state(X[block])[:, columns].astype(np.float64)
-        for row, ranked in ((0, scores), (2, np.broadcast_to(state.rates[columns], scores.shape))):
-            sums[row, block] = np.where(true, top_credit(ranked, k), 0.0).sum(axis=1)
-        sums[1, block] = k
-    return sums[0], sums[1], sums[2]
+        true = marked[block][:, columns].toarray()
+        credit = top_credit(score(X[block])[:, columns], true.sum(axis=1))
+        hits[block] = np.where(true, credit, 0.0).sum(axis=1)
+    return hits
 
 
 def _most_rare(texts: int) -> int:
     return max(FEWEST_RARE, int(RARE * texts))
-
-
-def _starts(rows: Sequence[Any] | Array) -> range:
-    return range(0, len(rows), _BLOCK)
-
-
-def _padded(bags: Sequence[Counter[str]], names: Sequence[str]) -> tuple[Array, Array]:
-    """Return the columns of the words of each text (N, K) and how often each occurs; 0 times is padding."""
-    column = {word: j for j, word in enumerate(names)}
-    known = [[(column[word], count) for word, count in bag.items() if word in column] for bag in bags]
-    width = max(1, *map(len, known))
-    ids, counts = np.zeros((len(bags), width), dtype=np.int64), np.zeros((len(bags), width), dtype=np.float32)
-    for i, bag in enumerate(known):
-        for j, pair in enumerate(bag):
-            ids[i, j], counts[i, j] = pair
-    return ids, counts

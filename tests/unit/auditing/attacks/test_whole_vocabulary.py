@@ -43,15 +43,15 @@ def test_listed_words_are_left_out_of_the_main_figure() -> None:
     assert few.estimates["every"].n == every.estimates["every"].n == 800
 
 
-def test_it_learns_from_fresh_releases() -> None:
+def test_it_learns_from_fresh_releases_which_directions_are_noise() -> None:
     def noisy(X: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return X + 3 * rng.standard_normal(X.shape)
+        return X + 10 * (np.arange(24) < 12) * rng.standard_normal(X.shape)
 
     train, test = written(600, 1), written(200, 2)
     shown = TextVectors(noisy(test.X, np.random.default_rng(3)), test.texts)
     fresh = WholeVocabularyAttack().run(train, shown, release=noisy)
     assert fresh.adaptive
-    assert fresh.value >= WholeVocabularyAttack().run(train, shown).value - 0.02
+    assert fresh.value >= WholeVocabularyAttack().run(train, shown).value + 0.2
 
 
 def test_texts_that_share_no_rare_word_are_refused() -> None:
