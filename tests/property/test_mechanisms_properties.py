@@ -155,16 +155,6 @@ def test_rows_do_not_depend_on_the_rows_behind_them(family: str, n: int, epsilon
 
 
 @few
-@given(families, dimensions, epsilons)
-def test_saved_parameters_make_the_same_mechanism(family: str, n: int, epsilon: float) -> None:
-    one = mechanism(family, n, epsilon)
-    again = type(one).from_saved(one.parameters(), one.to_arrays(), n)
-    X = vectors(n, 1.0)
-    assert again.step == one.step
-    np.testing.assert_array_equal(again.protect(X, rng=1), one.protect(X, rng=1))
-
-
-@few
 @given(st.integers(1, 40), st.floats(-3, 6).map(lambda p: 10.0**p), st.floats(-12, -1), seeds)
 def test_local_dp_takes_the_unit_ball_alone(n: int, epsilon: float, log_delta: float, seed: int) -> None:
     one = LdpGaussian(n, epsilon, 10.0**log_delta)

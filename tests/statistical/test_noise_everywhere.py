@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
+import vecveil
 from harness.statistics import threshold
+from harness.token_data import token_data
 from statistical.white_noise import direction_p, gaussian_p, laplace_p
 from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, ProjectedLaplace
 from vecveil.privacy.randomness import kernel
@@ -235,3 +237,24 @@ def test_rows_of_one_call_and_coordinates_of_a_row_are_independent(kind: str) ->
         found = np.corrcoef(first.T, second.T)[:8, 8:]
         assert np.abs(found).max() < limit * (1.0 if A is W else 1.5)  # χ² has heavier tails
         assert np.abs(np.corrcoef(first.T, first.T)[:8, 8:]).max() > limit * 1.5  # control
+
+
+@pytest.mark.parametrize("output", ["full", "reduced"])
+def test_released_noise_of_a_protector_has_the_declared_covariance(output: str) -> None:
+    """Projections of the released noise on random directions have the declared variance."""
+    protector = vecveil.fit_pairs(
+        *token_data(200, 16).arguments(),
+        rank=3,
+        kept=8,
+        flattening=0.3,
+        pairs=True,
+        epsilon=20.0,
+        output=output,  # type: ignore[arg-type]
+    )
+    Z = protector.protect(np.zeros((40_000, 16)), 3)
+    S = protector.released_noise_covariance()
+    U = np.random.default_rng(0).standard_normal((S.shape[0], 10))
+    squares = (Z @ U) ** 2
+    error = (squares.mean(axis=0) - np.einsum("ij,ik,kj->j", U, S, U)) / (squares.std(axis=0) / np.sqrt(len(Z)))
+    assert np.abs(error).max() < 6.5
+    assert np.abs(0.81 * squares.mean(axis=0) / np.einsum("ij,ik,kj->j", U, S, U) - 1).min() > 0.1  # control

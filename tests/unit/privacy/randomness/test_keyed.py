@@ -169,13 +169,14 @@ def test_texts_stand_for_rows_whose_last_bits_vary() -> None:
 
 def test_different_items_have_independent_noise() -> None:
     """Null: keyed noise has the law of fresh noise. False failure: 1e-6. Control: repeated ids fail."""
-    from harness.statistics import scale_p, threshold
+    from harness.statistics import threshold
+    from statistical.white_noise import laplace_p
 
     one, rows = fitted(), np.zeros((4000, N))
     rows[:, 0] = np.arange(4000) * 1e-12
     Z = one.protect(rows, ids=list(range(4000)), key=KEY)
-    assert scale_p(Z, np.eye(N), 30.0) > threshold(2)
-    assert scale_p(0.9 * Z, np.eye(N), 30.0) < threshold(2)
+    assert min(laplace_p(30.0 * Z).values()) > threshold(10)
+    assert laplace_p(27.0 * Z)["scale"] < threshold(10)
     assert len(np.unique(Z, axis=0)) == 4000
     repeated = one.protect(np.zeros((50, N)), ids=["a"] * 50, key=KEY)
     assert len(np.unique(repeated, axis=0)) == 1
