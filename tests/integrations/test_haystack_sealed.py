@@ -304,19 +304,6 @@ def test_without_waiting_the_same(vectors_file: Path, seal_key: Path, tmp_path: 
     assert found["documents"][0].id == "d3"
 
 
-def test_texts_are_rewritten_for_candidates_alone(hashed_redactor: Any, seal_key: Path, tmp_path: Path) -> None:
-    store = SealedDocumentStore(f"sqlite-vec:{tmp_path}/rows.db#notes", hashed_redactor, seal_key)
-    texts = ["She takes amoxicillin for her asthma.", "The train leaves at noon."]
-    store.write_documents([Document(id=str(i), content=text) for i, text in enumerate(texts)])
-    held = next(store.collection.database.batches()).vectors
-    np.testing.assert_allclose(held, hashed_redactor.encode(texts), atol=1e-4)
-    found = SealedEmbeddingRetriever(store).run(query=texts[0])["documents"]
-    assert [one.content for one in found] == texts
-    assert found[0].score > 0.999
-    with raises("E-INPUT-TYPE", "query"):
-        SealedEmbeddingRetriever(store).run(query_embedding=clean(0))
-
-
 def test_numbers_of_results_below_one_are_refused(store: Any) -> None:
     store.write_documents(documents(3))
     for top in (0, -1):

@@ -357,18 +357,6 @@ def test_the_database_holds_no_text_and_no_clean_vector(store: Any, tmp_path: Pa
     assert stored.vectors[0].tobytes() in content
 
 
-def test_texts_are_rewritten_for_candidates_alone(hashed_redactor: Any, tmp_path: Path) -> None:
-    texts = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
-    store = SealedVectorStore(collection_in(tmp_path, hashed_redactor, candidates=3))
-    index = VectorStoreIndex.from_vector_store(store, embed_model=embedding())
-    index.insert_nodes([TextNode(id_=str(i), text=text) for i, text in enumerate(texts)])
-    held = next(store.client.database.batches()).vectors
-    np.testing.assert_allclose(held, hashed_redactor.encode(texts), atol=1e-4)
-    hit = index.as_retriever(similarity_top_k=1).retrieve(texts[0])[0]
-    assert hit.node.get_content() == texts[0]
-    assert hit.score > 0.999
-
-
 @pytest.mark.parametrize("asked", ["collection"], indirect=True)
 def test_what_the_database_cannot_do_is_refused(asked: Any, tmp_path: Path, hashed_protector: Any) -> None:
     with raises("E-INPUT", "collection"):

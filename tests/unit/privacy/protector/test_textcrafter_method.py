@@ -255,7 +255,7 @@ def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     for name in ("policy_training", "policy_gradient"):
         monkeypatch.delitem(sys.modules, f"vecveil.privacy.textcrafter.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingDependencyError, match="vecveil"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'vecveil\[textcrafter\]'"):
         fit(seed=5)
     assert PROTECTOR.protect(DATA.positive).shape == DATA.positive.shape  # applying needs none
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from harness.errors import raises
-from vecveil.privacy.mechanisms.textcrafter import BRANCHES, branch_shapes
+from vecveil.privacy.mechanisms.textcrafter import BRANCHES
 from vecveil.privacy.textcrafter.policy_gradient import ProtectPolicy
 from vecveil.privacy.textcrafter.policy_settings import PolicySettings
 
@@ -94,17 +94,6 @@ def test_the_numpy_form_equals_it(tokens: int) -> None:
     np.testing.assert_allclose(weights.direction(exact), exact_v.numpy(), atol=1e-10)
     np.testing.assert_allclose(weights.sigma, module.log_sigma.exp().detach().numpy(), rtol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(weights.direction(exact), axis=1), 1, atol=1e-12)
-
-
-@pytest.mark.parametrize("tokens", [1, 3])
-def test_names_and_shapes_are_those_of_the_file(tokens: int) -> None:
-    module = ProtectPolicy(N, dataclasses.replace(SETTINGS, tokens=tokens, expansion=3), torch.Generator())
-    wanted: dict[str, tuple[int, ...]] = {"log_sigma": (N,)}
-    for branch in BRANCHES:
-        shapes = branch_shapes(N, tokens, 3 * N // tokens)
-        wanted |= {f"{branch}.{name}": shape for name, shape in shapes.items()}
-    assert {name: tuple(one.shape) for name, one in module.state_dict().items()} == wanted
-    assert (module.log_sigma == -0.5).all()
 
 
 def test_weights_and_module_are_each_others_copy() -> None:

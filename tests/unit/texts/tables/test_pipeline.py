@@ -387,12 +387,6 @@ print(sorted({"pyarrow", "pandas", "torch"} & set(sys.modules)))
         with pytest.raises(MissingDependencyError):
             protect_table(write("a.txt", "a\n"), tmp_path / "b.parquet", double, encode=pytest.fail)
 
-    def test_public_names_are_sorted(self):
-        import vecveil.texts.tables as tables
-
-        assert list(tables.__all__) == sorted(tables.__all__)
-        assert all(hasattr(tables, name) for name in tables.__all__)
-
 
 MEASURE = """
 import sys, numpy as np
