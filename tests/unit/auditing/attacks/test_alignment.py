@@ -7,7 +7,7 @@ import pytest
 
 from harness.errors import raises
 from unit.auditing.attacks.planted_maps import evidence, permutation, rotation
-from vecveil.auditing.attacks import CandidateVectors, Knowledge, PairedVectors
+from vecveil.auditing.attacks import CandidateVectors, PairedVectors
 from vecveil.auditing.attacks.alignment import (
     PermutationAlignment,
     ProcrustesAlignment,
@@ -111,14 +111,6 @@ def test_pairs_are_what_there_is():
     assert ProcrustesAlignment()._counts(50) == (10, 50)
     assert ProcrustesAlignment(pairs=(50, 10, 10)).pairs == (10, 50)
     assert ProcrustesAlignment()._counts(4) == (4,)
-
-
-def test_recovered_vectors_can_be_had():
-    secret = rotation(12)
-    train, test = evidence(secret)
-    attack = ProcrustesAlignment(pairs=(60,))
-    state = attack.learn(train, Knowledge(12), np.random.default_rng(0))
-    assert attack.recover(state, test.X) == pytest.approx(test.pool, abs=1e-8)
 
 
 @pytest.mark.parametrize(

@@ -25,24 +25,6 @@ def test_clopper_pearson_refuses_more_successes_than_trials():
         clopper_pearson(4, 3)
 
 
-def test_bootstrap_of_independent_rows_is_near_the_normal_interval():
-    hits = np.repeat([1.0, 0.0], [300, 700])
-    low, high = cluster_bootstrap(hits, np.ones(1000))
-    half = 1.96 * np.sqrt(0.3 * 0.7 / 1000)
-    assert low == pytest.approx(0.3 - half, abs=0.005)
-    assert high == pytest.approx(0.3 + half, abs=0.005)
-
-
-def test_duplicates_widen_the_interval_only_if_they_share_a_group():
-    hits = np.tile(np.repeat([1.0, 0.0], [30, 70]), 10)
-    groups = np.tile(np.arange(100), 10)
-    alone = cluster_bootstrap(hits, np.ones(1000))
-    grouped = cluster_bootstrap(hits, np.ones(1000), groups)
-    once = cluster_bootstrap(hits[:100], np.ones(100))
-    assert grouped[1] - grouped[0] > 2.5 * (alone[1] - alone[0])
-    assert grouped == pytest.approx(once)
-
-
 def test_bootstrap_covers_the_truth():
     """Null: hits of 60 groups of 5 texts, group rates beta, mean .3; coverage at least .88.
 
@@ -132,15 +114,6 @@ def test_share_interval_of_hits_is_clopper_pearsons(hits, rows):
     wider = share_interval(credits, level=0.99)
     assert wider[0] <= share_interval(credits)[0]
     assert wider[1] >= share_interval(credits)[1]
-
-
-def test_share_interval_of_copies_is_about_that_of_the_groups():
-    credits = np.repeat([1.0, 0.0], [30, 70])
-    once = share_interval(credits)
-    copies = share_interval(np.tile(credits, 10), np.tile(np.arange(100), 10))
-    naive = share_interval(np.tile(credits, 10))
-    assert copies == pytest.approx(once, abs=0.01)
-    assert naive[1] - naive[0] < 0.5 * (once[1] - once[0])
 
 
 def test_share_interval_of_groups_by_hand():

@@ -88,9 +88,8 @@ def test_rouge_l_keeps_order_and_token_f1_does_not():
     assert token_f1(reference, reversed_).value == 1.0
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_summed_counts_are_sacrebleus_corpus_score(seed):
-    references, hypotheses = sentences(40, seed), sentences(40, seed + 100)
+def test_summed_counts_are_sacrebleus_corpus_score():
+    references, hypotheses = sentences(40, 0), sentences(40, 100)
     hypotheses[:10] = references[:10]
     hypotheses[10] = ""
     expected = sacrebleu.corpus_bleu(hypotheses, [references]).score / 100

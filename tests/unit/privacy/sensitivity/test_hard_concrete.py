@@ -44,8 +44,7 @@ def test_the_defaults_are_the_published_settings() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["sum", "mean"])
-@pytest.mark.parametrize("hidden", [(7, 5), (6,), (5, 4, 3)])
+@pytest.mark.parametrize(("loss", "hidden"), [("sum", (7, 5)), ("mean", (6,)), ("sum", (5, 4, 3))])
 def test_gradients_equal_autograd(loss: str, hidden: tuple[int, ...]) -> None:
     options = MaskOptions(hidden=hidden, batch_size=6, regularisation=0.7, loss=loss, initial_alpha_sd=1.0)
     trainer = MaskTrainer(9, options, torch.Generator().manual_seed(1))
@@ -296,10 +295,3 @@ def test_inference_mask_by_hand() -> None:
     assert 0 < mask[3] < 0.01
     assert mask[4] == 0
     np.testing.assert_allclose(mask[5], 1.2 / (1 + math.exp(-1)) - 0.1)
-
-
-def test_penalty_rewards_closed_gates() -> None:
-    """The sign that enforces sparsity: opening gates costs."""
-    beta = np.full(5, 2 / 3)
-    closed, opened = np.full(5, -3.0), np.full(5, 3.0)
-    assert 0 < l0_penalty(closed, beta) < l0_penalty(opened, beta) < 1

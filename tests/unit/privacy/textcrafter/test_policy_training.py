@@ -116,26 +116,6 @@ def test_the_entropy_bonus_keeps_sigma_up() -> None:
     assert bonus.curves.last.mean_log_sigma > plain.curves.last.mean_log_sigma + 0.05
 
 
-def test_what_is_returned_has_settings_and_curves() -> None:
-    policy = trained()
-    assert policy.settings == settings()
-    assert [one.epoch for one in policy.curves.epochs] == [0, 1, 2, 3, 4]
-    assert policy.seconds == policy.curves.last.seconds > 0
-
-
-def test_the_bar_says_what_is_learnt(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vecveil.runtime._has_size", lambda: True)
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setenv("LINES", "24")
-    train_policy(vectors(), classifier(), centroids(), settings(epochs=1), show_progress=True)
-    shown = capsys.readouterr().err
-    assert "Policy: 100%" in shown
-    for word in ("reward -", "p(PII) 0.", "drift 0."):
-        assert word in shown
-    train_policy(vectors(), classifier(), centroids(), settings(epochs=1), show_progress=False)
-    assert capsys.readouterr().err == ""
-
-
 def test_memory_that_does_not_suffice_halves_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = PolicyGradient.add_gradient
 
