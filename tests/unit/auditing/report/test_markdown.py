@@ -154,19 +154,3 @@ def test_texts_and_terms_only_where_the_record_holds_them() -> None:
     assert "**This page now contains texts:" in held
     assert "| The patient was given warfarin on day 1 and went home. |" in held
     assert "warfarin" in render_audit_markdown(sample_audit("many-terms"))
-
-
-def test_a_store_without_a_clean_side_has_no_clean_column() -> None:
-    document = render_audit_markdown(sample_audit("store-without-clean"))
-    assert document.startswith("# What leaks from this store about “drug”\n")
-    assert "| Clean |" not in document
-    assert "protected" not in document.lower()
-
-
-def test_names_between_backticks_are_code() -> None:
-    record = sample_audit() | {"limits": ["Use `protect | a` at least, not `*`."]}
-    assert "- Use `protect \\| a` at least, not `*`." in render_audit_markdown(record).splitlines()
-    page = render_audit(record)
-    assert "<li>Use <code>protect | a</code> at least, not <code>*</code>.</li>" in page
-    stray = render_audit_markdown(record | {"limits": ["A stray ` stays, <b> too."]})
-    assert "- A stray \\` stays, \\<b\\> too." in stray.splitlines()

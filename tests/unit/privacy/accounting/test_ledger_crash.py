@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -206,14 +205,6 @@ def test_a_fork_waits_for_a_transaction_and_frees_the_lock_on_both_sides(tmp_pat
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     with ThreadPoolExecutor(1) as pool:  # free for other threads of the parent
         assert pool.submit(ledger.count, "a").result(timeout=60) == 1
-
-
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_an_object_may_be_sent_to_a_worker(tmp_path: Path, method: str) -> None:
-    ledger = Ledger(tmp_path / "releases.ledger", cap=10)
-    with multiprocessing.get_context(method).Pool(1) as pool:
-        pool.apply(ledger.record, (["a"],), {"protector": P, "epsilon": 1.0})
-    assert ledger.count("a") == 1
 
 
 def test_threads_share_one_object(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from vecveil.auditing.metrics import ClassificationTask, NeighbourTask, Similari
 from vecveil.errors import CalibrationError
 from vecveil.privacy.protector import Protector
 from vecveil.privacy.protector.data import Data
-from vecveil.privacy.protector.method import SMALLEST_NOISE, Candidate, Scale, calibrate, largest_noise
+from vecveil.privacy.protector.method import SMALLEST_NOISE, Candidate, Scale, calibrate
 from vecveil.privacy.sensitivity.shapes import NoiseShape
 
 DATA = token_data(400, 32)
@@ -113,11 +113,6 @@ def test_several_draws_meet_the_target_on_average() -> None:
     assert noise(0, 3) not in alone
 
 
-def test_more_utility_means_less_noise() -> None:
-    epsilons = [fit(target_utility=t).mechanism.parameters()["epsilon"] for t in (0.5, 0.7, 0.9)]
-    assert epsilons == sorted(epsilons)
-
-
 def test_neighbours_and_labelled_tasks_can_be_the_target() -> None:
     near = fit(method="laplace", utility="neighbours", target_utility=0.7)
     assert near.report["utility_task"] == "neighbours"
@@ -169,25 +164,6 @@ def test_a_search_by_neighbours_reads_the_value_of_the_metric_without_its_interv
         "vecveil.privacy.utility.tasks.share_estimate", None
     )  # the interval's bootstrap fails from here
     assert task.relative(release, np.random.default_rng(0)) == value
-
-
-def test_fixed_noise_never_fails_for_want_of_utility() -> None:
-    """With the noise given, a map that costs much is still the caller's choice."""
-    protector = fit(method="subspace", rank=28, epsilon=20.0)
-    assert protector.report["parameters"]["rank"] == 28
-    assert fit(method="subspace", noise_to_signal=5.0).released_dimension == 32
-
-
-@pytest.mark.parametrize("threshold", [0.03, 0.5, 7.0, 60.0])
-def test_bisection_finds_the_largest_noise(threshold: float) -> None:
-    found = largest_noise(lambda noise: 1.0 if noise <= threshold else 0.0, 0.5)
-    assert found is not None
-    assert threshold / 1.01 < found <= threshold
-
-
-def test_bisection_at_the_ends() -> None:
-    assert largest_noise(lambda noise: 0.4, 0.5) is None
-    assert largest_noise(lambda noise: 0.6, 0.5) == 100.0
 
 
 def test_a_task_that_clean_vectors_cannot_do_is_refused() -> None:

@@ -65,14 +65,6 @@ def test_an_item_always_gets_the_same_release(method: str, dtype: Any) -> None:
     np.testing.assert_allclose(averaged, whole, rtol=1e-5, atol=1e-6)  # averaging gains nothing
 
 
-def test_it_survives_saving_and_loading(tmp_path: Any) -> None:
-    one = fitted("subspace", rank=2, kept=6, flattening=0.3, pairs=True)
-    one.save(tmp_path / "p.vecveil")
-    again = vecveil.load(tmp_path / "p.vecveil")
-    np.testing.assert_array_equal(again.protect(X, ids=IDS, key=KEY), one.protect(X, ids=IDS, key=KEY))
-    assert bytes(range(100, 132)) not in (tmp_path / "p.vecveil").read_bytes()
-
-
 def test_two_time_pad_changed_text_under_one_id_gives_no_difference() -> None:
     """If the content were left out of the HMAC, y1 − y2 would be x1 − x2."""
     one = fitted()

@@ -151,14 +151,6 @@ def test_published_settings_give_a_nearly_uniform_mask() -> None:
     assert record["options"]["hidden"] == [256, 128]
 
 
-def test_stronger_regularisation_is_sparser() -> None:
-    free = fit_hard_concrete_mask(*pairs(), dataclasses.replace(QUICK, regularisation=0.0))
-    strong = fit_hard_concrete_mask(*pairs(), dataclasses.replace(QUICK, regularisation=3.0))
-    assert strong.to_record()["expected_active"] < free.to_record()["expected_active"]
-    assert strong.mask.sum() < free.mask.sum()
-    assert (strong.mask == 0).sum() > (free.mask == 0).sum()
-
-
 def test_seed_decides_the_mask_and_float64_is_taken() -> None:
     positive, negative = pairs(count=60)
     options = dataclasses.replace(QUICK, epochs=4)

@@ -98,11 +98,3 @@ def test_erasing_them_hides_what_a_linear_erasure_leaves() -> None:
 
     assert read(plain) > 0.7
     assert read(found) < 0.6
-
-
-def test_equal_seeds_give_equal_gradients() -> None:
-    X, L = ring(300, 5)
-    linear = subspace_map(directions(X, L), erased=1)
-    one, same, other = (reader_gradients(X, L, linear, seed=s) for s in (0, 0, 1))
-    np.testing.assert_array_equal(one, same)
-    assert not np.array_equal(one, other)
