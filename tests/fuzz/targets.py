@@ -109,11 +109,20 @@ def _use(protector: Any) -> None:
                 assert np.isfinite(Y).all()
 
 
-def _protector(data: bytes) -> None:
+def _protector(data: bytes, *, sealed: bool = False) -> None:
     from vecveil.privacy.protector import Protector
 
     with expected(ProtectorFileError):
-        _use(Protector.from_bytes(data))
+        protector = Protector.from_bytes(data)
+        _use(protector)
+        assert sealed or protector.fingerprint in _fingerprints(), "damage made another protector"
+
+
+@cache
+def _fingerprints() -> frozenset[str]:
+    from vecveil.privacy.protector import Protector
+
+    return frozenset(Protector.from_bytes(data).fingerprint for data in _protector_files())
 
 
 def _forged(data: bytes) -> None:
@@ -125,7 +134,7 @@ def _forged(data: bytes) -> None:
         content = built(record, arrays)
     except (ValueError, RecursionError, TypeError):
         return
-    _protector(content)
+    _protector(content, sealed=True)
 
 
 @cache

@@ -279,16 +279,6 @@ def goes_on(spec: Path, data: Path, out: Path) -> None:
     assert len(records(out)) == 5
 
 
-def test_a_stopped_run_goes_on(spec: Path, data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with started(spec, data, out, tmp_path) as process:
-        first_cell(process)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-    assert not list((out / "tradeoff").rglob("*.tmp"))
-    goes_on(spec, data, out)
-
-
 def test_workers_find_the_same_as_one_process(spec: Path, data: Path, done: Path, tmp_path: Path) -> None:
     process = started(spec, data, tmp_path / "b", tmp_path)
     _, errors = process.communicate(timeout=120)

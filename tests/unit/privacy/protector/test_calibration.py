@@ -34,20 +34,6 @@ def fresh_similarity(protector: Protector, seed: int = 99) -> float:
     return task.relative(lambda V, rng: protector.protect(V, rng, noise=rng is not None), np.random.default_rng(seed))
 
 
-@pytest.mark.parametrize(
-    "scales",
-    [
-        {},
-        {"epsilon": 1.0, "noise_to_signal": 1.0},
-        {"epsilon": 1.0, "target_utility": 0.9},
-        {"epsilon": 1.0, "noise_to_signal": 1.0, "target_utility": 0.9},
-    ],
-)
-def test_exactly_one_scale(scales: dict[str, float]) -> None:
-    with raises("E-INPUT", "epsilon"):
-        fit(**scales)
-
-
 def test_a_given_noise_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vecveil.privacy.protector.fitting.calibrate", None)
     assert fit(method="laplace", epsilon=9.0).report["epsilon"] == 9.0
@@ -149,21 +135,6 @@ def test_an_unreachable_target_names_sealed_search_or_its_candidates() -> None:
         fit(utility="sealed-search", candidates=10, collection_size=100_000, target_utility=0.99999)
     assert "raise `candidates`" in str(caught.value)
     assert "utility='sealed-search'" not in str(caught.value)
-
-
-def test_a_search_by_neighbours_reads_the_value_of_the_metric_without_its_interval(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    task = NeighbourTask(DATA.background, queries=100)
-
-    def release(X: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-        return X + np.random.default_rng(1).standard_normal(X.shape).astype(np.float32)
-
-    value = task.protected(release, np.random.default_rng(0)).value
-    monkeypatch.setattr(
-        "vecveil.privacy.utility.tasks.share_estimate", None
-    )  # the interval's bootstrap fails from here
-    assert task.relative(release, np.random.default_rng(0)) == value
 
 
 def test_a_task_that_clean_vectors_cannot_do_is_refused() -> None:
