@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import psycopg
 import pytest
 
 import vecveil
@@ -22,12 +19,6 @@ IDS = ["a", "b", "c"]
 @pytest.fixture(scope="module")
 def url() -> str:
     return fresh_database()
-
-
-@pytest.fixture
-def connection(url: str) -> Iterator[Any]:
-    with psycopg.connect(url, autocommit=True) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
