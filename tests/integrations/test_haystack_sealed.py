@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -242,16 +241,6 @@ def test_filters_compare_with_equality(store: Any) -> None:
     ):
         with raises("E-INPUT-NAME", "filters"):
             store.filter_documents(filters)
-
-
-def test_filters_compare_moments_in_any_zone(seal_key: Path, tmp_path: Path) -> None:
-    store = SealedDocumentStore.from_sealed(tmp_path / "notes", seal_key, encoder=Hashed(), max_staleness=0)
-    store.write_documents([Document(id="noon", content="noon", meta={"at": "2025-03-30T10:00:00+00:00"})])
-    zurich = datetime.datetime(2025, 3, 30, 12, tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
-    for operator, value in (("==", zurich), ("<=", zurich), ("in", [zurich])):
-        (found,) = store.filter_documents({"field": "meta.at", "operator": operator, "value": value})
-        assert found.id == "noon"
-    assert store.filter_documents({"field": "meta.at", "operator": ">", "value": zurich}) == []
 
 
 def test_whole_documents_come_back(store: Any) -> None:
