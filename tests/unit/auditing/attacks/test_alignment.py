@@ -97,14 +97,6 @@ def test_options_of_each_vector_are_the_candidates():
     assert result.estimates["cosine"].value > 0.9
 
 
-def test_equal_candidates_share_the_hits():
-    train, test = evidence(rotation(12))
-    pool = np.concatenate([test.pool, test.pool])
-    result = ProcrustesAlignment(pairs=(60,)).run(train, CandidateVectors(test.X, pool, test.truth))
-    assert 0.3 < result.value < 0.7
-    assert result.estimates["mrr"].value == pytest.approx(0.5 + result.value / 2)
-
-
 def test_pairs_are_what_there_is():
     assert ProcrustesAlignment()._counts(2000) == (10, 50, 200, 1000)
     assert ProcrustesAlignment()._counts(700) == (10, 50, 200, 700)

@@ -12,7 +12,7 @@ import pytest
 
 from harness.sample_audit import VARIANTS, sample_audit
 from vecveil.auditing.report import render_audit, render_audit_markdown
-from vecveil.auditing.report.text import JOINER, markdown, markdown_block, markdown_code
+from vecveil.auditing.report.text import markdown_block
 
 HOSTILE = (
     "[click](https://evil.example)",
@@ -117,29 +117,6 @@ def test_control_plain_markup_is_found() -> None:
     assert {"link_open", "image", "html_block", "em_open", "table_open"} <= kinds(
         "[a](b) ![a](b) *em*\n\n<div>\n\n| a |\n| --- |\n| b |\n"
     ).keys()
-
-
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [
-        ("plain words, 12.5 % (10.1–14.9 %)", "plain words, 12.5 % (10.1–14.9 %)"),
-        ("noise_to_signal = 0.25", r"noise\_to\_signal = 0.25"),
-        ("a | b\n c", r"a \| b c"),
-        ("1. first", r"1\. first"),
-        ("- first", r"\- first"),
-        ("#12 @you", f"\\#{JOINER}12 @{JOINER}you"),
-    ],
-)
-def test_what_text_becomes(words: str, shown: str) -> None:
-    assert markdown(words) == shown
-
-
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [("mlp-adaptive", "`mlp-adaptive`"), ("a`b", "``a`b``"), ("`a", "`` `a ``"), ("a|b", r"`a\|b`"), ("", "`  `")],
-)
-def test_what_a_name_becomes(words: str, shown: str) -> None:
-    assert markdown_code(words) == shown
 
 
 def test_a_command_cannot_end_its_block() -> None:

@@ -269,15 +269,6 @@ def test_a_shifted_gate_is_rejected() -> None:
     assert distance(gates(0.1, 2 / 3), 0.0, 2 / 3) > dkw_threshold(len(GRID))
 
 
-@pytest.mark.parametrize(("log_alpha", "beta"), GRID)
-def test_active_probability_matches_samples(log_alpha: float, beta: float) -> None:
-    """Null: the formula. False failure: <= 1e-6 over the grid (Hoeffding, Bonferroni)."""
-    sample = gates(log_alpha, beta, seed=1)
-    threshold = math.sqrt(math.log(2 * len(GRID) / FALSE_FAILURE) / (2 * DRAWS))
-    exact = l0_penalty(np.array([log_alpha]), np.array([beta]))
-    assert abs((sample > 0).mean() - exact) <= threshold
-
-
 def test_inference_mask_by_hand() -> None:
     bound = math.log(11)  # sigmoid(log α) = 11/12, where the stretched gate reaches 1
     mask = inference_mask(np.array([0.0, bound - 0.01, bound + 0.01, -bound + 0.01, -bound - 0.01, 1.0]))

@@ -18,24 +18,6 @@ def trained(**changes: Any) -> TrainedPolicy:
     return train_policy(vectors(), classifier(), centroids(), settings(**changes), show_progress=False)
 
 
-@pytest.mark.parametrize("direction", ["learnt", "untrained"])
-def test_the_mean_is_learnt_with_dropout(direction: str) -> None:
-    """A masked unit has a gradient of exactly zero. v has dropout only where it is learnt."""
-    asked = settings(direction=direction, dropout=0.5, batch_size=1)
-    learner = PolicyGradient(vectors(), classifier(), centroids(), asked, seed=0)
-    learner.step(torch.tensor([0]))
-    unread = learner.module.mean.contract.bias.grad == 0
-    assert 0 < unread.sum() < N  # masked behind `contract`; without dropout none is
-    x = torch.from_numpy(vectors(5))
-    assert not torch.equal(learner.module.mean(x), learner.module.mean(x))
-    same = torch.equal(learner.module.direction_of(x), learner.module.direction_of(x))
-    assert same == (direction == "untrained")
-    ends = [
-        trained(direction=direction, epochs=1, dropout=share).weights.arrays["mean.head.weight"] for share in (0.0, 0.5)
-    ]
-    assert not np.array_equal(*ends)
-
-
 @pytest.mark.parametrize("direction", ["learnt", "untrained", "embedding", "reparametrised"])
 def test_it_learns(direction: str) -> None:
     curves = trained(epochs=15, direction=direction).curves
