@@ -8,7 +8,6 @@ import re
 import pytest
 
 from harness.sample_experiment import EXPERIMENTS, HOSTILE, number, sample_experiment
-from research.charts import scale_ticks
 from research.report import experiment_to_html
 from unit.auditing.report.test_frontier_page import FORBIDDEN, Reader
 
@@ -133,27 +132,3 @@ def test_what_is_coarse_or_failed_is_said_above_all() -> None:
     text = Reader(experiment_to_html(record)).text
     assert "coarse" not in text
     assert "were not measured" not in text
-
-
-@pytest.mark.parametrize(
-    ("values", "bounds", "low", "high"),
-    [
-        ([0.3, 0.4], None, 0.3, 0.4),
-        ([0.2, 0.7], (0.0, 1.0), 0.0, 1.0),
-        ([0.2, 1.3], (0.0, 1.0), 0.0, 1.5),
-        ([-3.1, -0.2], None, -4.0, 0.0),
-        ([0.0], None, -0.5, 0.5),
-        ([5e-5, 9e-5], None, 4e-5, 1e-4),
-        ([1e9, 3e9], None, 1e9, 3e9),
-    ],
-)
-def test_a_scale_holds_its_values_in_round_numbers(
-    values: list[float], bounds: tuple[float, float] | None, low: float, high: float
-) -> None:
-    ticks = scale_ticks(values, bounds)
-    assert (ticks[0][0], ticks[-1][0]) == (pytest.approx(low), pytest.approx(high))
-    assert 3 <= len(ticks) <= 7
-    assert len({words for _, words in ticks}) == len(ticks)
-    assert [float(words.replace(",", "").replace("\u2212", "-")) for _, words in ticks] == [
-        pytest.approx(at, abs=1e-12) for at, _ in ticks
-    ]

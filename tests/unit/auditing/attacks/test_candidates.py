@@ -5,9 +5,8 @@ import pytest
 from scipy.stats import chi
 
 from harness.errors import raises
-from vecveil.auditing.attacks import CandidateVectors, Knowledge, PairedVectors
+from vecveil.auditing.attacks import CandidateVectors, PairedVectors
 from vecveil.auditing.attacks.candidates import CosineMatching, FixedNormMatching, LikelihoodMatching
-from vecveil.auditing.attacks.release_model import fit_release_model
 
 ATTACKS = [CosineMatching(), LikelihoodMatching()]
 every_attack = pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
@@ -126,18 +125,6 @@ def test_the_likelihood_is_the_optimal_one():
         PairedVectors(clean, clean), test, release=release, noise_covariance=0.0625 * np.eye(n)
     )
     assert found.value == pytest.approx(best, abs=0.03)
-
-
-def test_the_map_is_used_where_it_holds_and_draws_where_it_does_not():
-    clean = _unit(N, 0)
-    train, held = PairedVectors(clean, clean), PairedVectors(_unit(60, 4), _unit(60, 4))
-    models = [
-        fit_release_model(train, held, Knowledge(n, RELEASES[name]), np.random.default_rng(0))
-        for name in ("noise", "bent", "identity")
-    ]
-    assert models[0].draws == 0
-    assert models[1].draws == 16
-    assert models[2].draws in (0, 1)
 
 
 @every_attack

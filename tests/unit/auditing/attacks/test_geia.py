@@ -182,17 +182,6 @@ def test_beams_write_too_and_batches_make_no_difference():
     assert decoder.write(test.X, batch=7) == decoder.write(test.X)
 
 
-def test_the_hint_keeps_beam_search_normalised():
-    """Beam search hands log probabilities to the hint; they must come out as those of the summed logits."""
-    import torch
-
-    from vecveil.auditing.attacks.reconstruction.decoder import _adding
-
-    logits, extra = torch.randn(6, 9), torch.randn(3, 9)
-    expected = (logits + extra.repeat_interleave(2, dim=0)).log_softmax(dim=-1)
-    assert torch.allclose(_adding(extra, 2)(None, logits.log_softmax(dim=-1)), expected, atol=1e-5)
-
-
 def test_a_checkpoint_is_of_one_corpus(tmp_path):
     train, test = language(60, 0), language(20, 1)
     corpora = [[f"{word} number {i}" for i in range(20)] for word in ("cat", "dog")]

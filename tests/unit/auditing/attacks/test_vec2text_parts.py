@@ -79,11 +79,6 @@ def test_a_text_is_encoded_once_and_no_round_is_no_correction():
     assert sorted(placed) == ["abc", "abf"]
 
 
-def test_the_zero_vector_scores_nothing():
-    found, _ = correct(np.zeros((1, 18), dtype=np.float32), [["abc"]], neighbours, place, rounds=3, beam=2)
-    assert found == ["abc"]
-
-
 def test_ridge_finds_the_linear_map_between_clean_and_released():
     rng = np.random.default_rng(1)
     X, A = rng.standard_normal((300, 7)), rng.standard_normal((7, 5))
