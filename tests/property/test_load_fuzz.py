@@ -102,6 +102,18 @@ def test_truncated_at_every_class_of_position(name: str, files: Any, protectors:
     assert attempt(data + data, protectors[name])
 
 
+@every
+def test_flipped_bits_are_refused_or_change_nothing(name: str, files: Any, protectors: Any, attempt: Any) -> None:
+    data = files[name]
+    rng = np.random.default_rng(1)
+    kept = 0
+    for position in [*range(16), *rng.integers(0, len(data), 330)]:
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << int(rng.integers(8))
+        kept += not attempt(bytes(damaged), protectors[name])
+    assert kept < 10
+
+
 FREE_TEXT = {("encoder", "name"), ("encoder", "fingerprint"), ("concept",), ("report",)}
 
 
