@@ -20,7 +20,7 @@ from harness.documents import ROOT
 
 @pytest.fixture(scope="session")
 def audited(notes: Path, notes_protector: Path) -> tuple[Path, Outcome]:
-    """One audit with everything that can be asked of it."""
+    """One audit with every file and task that it takes."""
     folder = notes.parent
     pairs = [(f"a dog number {i}", f"a dog count {i}" if i % 2 else "the moon", i % 2 * 5) for i in range(40)]
     write_csv(folder / "sts.csv", ["sentence1", "sentence2", "score"], pairs)
@@ -37,7 +37,8 @@ def audited(notes: Path, notes_protector: Path) -> tuple[Path, Outcome]:
     done = run(
         f"audit {notes} -p {notes_protector} --concept {folder / 'concept.yaml'} --json {folder / 'audit.json'} "
         f"--html {folder / 'audit.html'} --group-column id --label-column domain --sts {folder / 'sts.csv'} "
-        f"--retrieval {beir} --limit 300 --pack {folder / 'pack'}"
+        f"--retrieval {beir} --limit 300 --pack {folder / 'pack'}",
+        *TOKEN_INFERENCE_ALONE[2:],  # with probes
     )
     return folder, done
 

@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_search(folder: Path) -> None:
     search = ("search", "sealed:notes/", "nausea after a meal", "--seal-key", "search.keys", "--top", "1", "--json")
-    for more in ([], ["--where", "year>=2024"], ["--hybrid"]):
+    for more in ([], ["--where", "year>=2024", "--hybrid"]):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert not run_command(folder, *search, *more)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -426,87 +426,49 @@ def test_mistakes_with_tables(tables: Path, lsa: Path, tmp_path: Path, arguments
     assert not list(tmp_path.glob("index/segments/*"))
 
 
+SEARCH = "search sealed:{0}/index q --seal-key {0}/search.keys"
+COPY = "migrate sqlite-vec:{0}/notes.db#notes sealed:{0}/index --seal-key {0}/search.keys"
+AUDIT = "audit --store sealed:{0}/index --seal-key {0}/search.keys"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("line", "says"),
     [
-        (["search", "sealed:{0}/none", "q", "--seal-key", "{0}/search.keys", "--encoder", "{lsa}"], "no sealed index"),
-        (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/other.keys", "--encoder", "{lsa}"], "has no key"),
-        (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/search.keys"], "--encoder"),
-        (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/search.keys", "--query-noise", "0"], "--query-noise"),
-        (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/search.keys", "--where", "page=>3"], "operators"),
-        (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/search.keys", "--where", "page>true"], "number"),
-        (["search", "sqlite-vec:{0}/notes.db#notes", "q", "--seal-key", "{0}/search.keys", "--hybrid"], "-p"),
-        (["migrate", "sqlite-vec:{0}/notes.db#notes", "sealed:{0}/index"], "--seal-key"),
-        *(  # the key is checked before an encoder is loaded
-            (
-                ["migrate", source, "sealed:{0}/index", "--seal-key", "{0}/other.keys", "--encoder", "{0}/none"],
-                "has no key",
-            )
-            for source in ("sqlite-vec:{0}/notes.db#notes", "{0}/ids.txt")
-        ),
-        (["migrate", "sqlite-vec:{0}/notes.db#notes", "sealed:", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),
-        (
-            [
-                "migrate",
-                "sqlite-vec:{0}/notes.db#notes",
-                "sealed:{0}/index",
-                "--seal-key",
-                "{0}/search.keys",
-                "--keep-text",
-            ],
-            "--keep-text",
-        ),
-        (
-            [
-                "migrate",
-                "sqlite-vec:{0}/notes.db#notes",
-                "sealed:{0}/index",
-                "--seal-key",
-                "{0}/search.keys",
-                "--drop",
-                "colour",
-            ],
-            "drop",
-        ),
-        (
-            [
-                "migrate",
-                "sqlite-vec:{0}/notes.db#notes",
-                "sealed:{0}/index",
-                "--seal-key",
-                "{0}/search.keys",
-                "--id-column",
-                "x",
-            ],
-            "--id-column",
-        ),
-        (["migrate", "{0}/t.csv", "sqlite-vec:{0}/n.db#n", "-p", "{protector}", "--text-column", "x"], "--text-column"),
-        (["migrate", "sealed:{0}/index", "sqlite-vec:{0}/n.db#n", "-p", "{protector}"], "is not a database"),
-        (["reprotect", "sealed:{0}/index", "-p", "{protector}", "--seal-key", "{0}/search.keys"], "reseal"),
-        (
-            ["index", "reencode", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys", "--encoder", "{lsa}"],
-            "sealed:FOLDER",
-        ),
-        (["index", "compact", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),
-        (["reconcile", "sealed:{0}/index", "--ids", "{0}/ids.txt"], "--seal-key"),
-        (["index", "verify", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),
-        (["scan", "sealed:{0}/none"], "no index"),
-        (["scan", "sealed:nothing://bucket/n"], "location"),
-        (["audit", "--store", "sealed:{0}/index", "--seal-key", "{0}/search.keys"], "8 rows with a text"),
-        (["audit", "--store", "sealed:{0}/index"], "--seal-key"),
-        (["audit", "--store", "sealed:{0}/none", "--seal-key", "{0}/search.keys"], "no sealed index"),
-        (["audit", "{0}/ids.txt", "--store", "sealed:{0}/index", "--seal-key", "{0}/search.keys"], "INPUT"),
-        (["audit", "--store", "sealed:{0}/index", "--seal-key", "{0}/search.keys", "--id-column", "a"], "--id-column"),
-        (["audit", "{0}/ids.txt", "--seal-key", "{0}/search.keys", "--concept", "{0}/ids.txt"], "sealed:"),
-        (["audit", "--concept", "{0}/ids.txt"], "INPUT"),
-        (["audit", "{0}/ids.txt"], "--concept"),
+        ("search sealed:{0}/none q --seal-key {0}/search.keys --encoder {lsa}", "no sealed index"),
+        ("search sealed:{0}/index q --seal-key {0}/other.keys --encoder {lsa}", "has no key"),
+        (SEARCH, "--encoder"),
+        (f"{SEARCH} --query-noise 0", "--query-noise"),
+        (f"{SEARCH} --where page=>3", "operators"),
+        (f"{SEARCH} --where page>true", "number"),
+        ("search sqlite-vec:{0}/notes.db#notes q --seal-key {0}/search.keys --hybrid", "-p"),
+        ("migrate sqlite-vec:{0}/notes.db#notes sealed:{0}/index", "--seal-key"),
+        # the key is checked before an encoder is loaded
+        ("migrate {0}/ids.txt sealed:{0}/index --seal-key {0}/other.keys --encoder {0}/none", "has no key"),
+        ("migrate sqlite-vec:{0}/notes.db#notes sealed: --seal-key {0}/search.keys", "sealed:FOLDER"),
+        (f"{COPY} --keep-text", "--keep-text"),
+        (f"{COPY} --drop colour", "drop"),
+        (f"{COPY} --id-column x", "--id-column"),
+        ("migrate {0}/t.csv sqlite-vec:{0}/n.db#n -p {protector} --text-column x", "--text-column"),
+        ("migrate sealed:{0}/index sqlite-vec:{0}/n.db#n -p {protector}", "is not a database"),
+        ("reprotect sealed:{0}/index -p {protector} --seal-key {0}/search.keys", "reseal"),
+        ("index reencode chroma:{0}/db#n --seal-key {0}/search.keys --encoder {lsa}", "sealed:FOLDER"),
+        ("reconcile sealed:{0}/index --ids {0}/ids.txt", "--seal-key"),
+        ("scan sealed:{0}/none", "no index"),
+        ("scan sealed:nothing://bucket/n", "location"),
+        (AUDIT, "8 rows with a text"),
+        ("audit --store sealed:{0}/index", "--seal-key"),
+        ("audit --store sealed:{0}/none --seal-key {0}/search.keys", "no sealed index"),
+        (f"{AUDIT} --id-column a", "--id-column"),
+        ("audit {0}/ids.txt --store sealed:{0}/index --seal-key {0}/search.keys", "INPUT"),
+        ("audit {0}/ids.txt --seal-key {0}/search.keys --concept {0}/ids.txt", "sealed:"),
+        ("audit --concept {0}/ids.txt", "INPUT"),
+        ("audit {0}/ids.txt", "--concept"),
     ],
 )
 def test_mistakes_are_one_clear_sentence(
-    filled_once: Path, lsa: Path, vectors_protector: Path, arguments: list[str], says: str
+    filled_once: Path, lsa: Path, vectors_protector: Path, line: str, says: str
 ) -> None:
-    words = [word.format(filled_once, lsa=lsa, protector=vectors_protector) for word in arguments]
-    done = run(*words)
+    done = run(*line.format(filled_once, lsa=lsa, protector=vectors_protector).split())
     assert done.code in (1, 2)
     assert len([*done.errors, *(line for line in done.err.splitlines() if line.startswith("Error: "))]) == 1, done.err
     assert says in done.err

@@ -1,4 +1,4 @@
-"""The page of an experiment in a real browser: it loads nothing, fits a phone, its colours differ."""
+"""The page of an experiment in a real browser: it loads nothing and fits a phone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from e2e.test_report_page import background, requests, view
+from e2e.test_report_page import requests, view
 from harness.browser import browser, needs_chromium
 from harness.sample_experiment import EXPERIMENTS, sample_experiment
 from research.report import experiment_to_html
@@ -54,19 +54,3 @@ def test_the_page_is_not_wider_than_its_window_and_wide_tables_scroll(
             "const box = document.querySelector('#table-1').parentNode.querySelector('.scroll');"
             "box.focus(); return document.activeElement === box && box.scrollWidth > box.clientWidth"
         )
-
-
-def test_every_series_has_a_colour_of_its_own_in_light_and_dark_and_print_is_light(
-    browser: Any, pages: dict[str, Path]
-) -> None:
-    found = []
-    for dark in (False, True):
-        view(browser, pages["full"], dark=dark)
-        strokes = browser.execute_script(
-            "return [0, 1, 2].map(k => getComputedStyle(document.querySelector('.chart .line.series-' + k)).stroke)"
-        )
-        assert len(set(strokes)) == 3
-        found.append((background(browser), *strokes))
-    assert not set(found[0]) & set(found[1])
-    view(browser, pages["full"], dark=True, media="print")
-    assert background(browser) == "rgb(255, 255, 255)"

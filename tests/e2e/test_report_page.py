@@ -224,17 +224,6 @@ def test_warnings_are_seen_first(browser: Any, pages: dict[str, Path], width: in
     assert top[0] < 400
 
 
-@pytest.mark.parametrize("width", [360, 1200])
-@pytest.mark.parametrize("variant", ["formal", "store", "many-attacks"])
-def test_no_column_of_words_is_squeezed(browser: Any, pages: dict[str, Path], variant: str, width: int) -> None:
-    view(browser, pages[variant], width=width)
-    narrow = browser.execute_script(
-        "return [...document.querySelectorAll('table:not(.series) tbody th')].filter(e => e.offsetParent !== null)"
-        ".filter(e => e.getBoundingClientRect().width < 50).map(e => e.textContent)"
-    )
-    assert narrow == []
-
-
 def test_hostile_strings_do_nothing(browser: Any, pages: dict[str, Path]) -> None:
     view(browser, pages["hostile"])
     assert browser.execute_script("return window.hacked === undefined")

@@ -38,7 +38,7 @@ class Target:
     Attributes:
         run: reads an input; returns whether it was accepted.
         seeds: inputs that it accepts.
-        share: of the inputs of a long run, relative to others.
+        share: of the inputs of a run, relative to others.
     """
 
     run: Callable[[bytes], bool]
@@ -173,10 +173,15 @@ def _table(data: bytes) -> None:
         reader = read_table(file, chunk_rows=16)
         rows = 0
         for chunk in reader:
-            rows += chunk.rows
+            assert chunk.first_row == rows
+            assert all(len(values) == chunk.rows for values in chunk.columns.values())
+            if chunk.texts is not None:
+                assert len([text.encode() for text in chunk.texts]) == chunk.rows
             if chunk.vectors is not None:
+                assert chunk.vectors.shape == (chunk.rows, reader.dimension)
                 assert np.isfinite(chunk.vectors).all()
-        assert rows == reader.rows
+            rows += chunk.rows
+        assert rows == reader.rows > 0
 
 
 def _table_seeds() -> list[bytes]:

@@ -27,7 +27,6 @@ Array = np.ndarray[Any, Any]
 _RESOLUTION = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 2e-7}  # a few units of rounding
 _BLOCK = 4096  # releases per call: bounds the memory
 _CHECKS = 5
-_FLOAT32_SHARE = 1e-3  # far above the 2⁻²⁹ of chance, far below the 1 of noise drawn in float32
 _REACH = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])  # thresholds of the privacy loss
 _THRESHOLDS = 1000  # at each end of the scores
 _ANGLES = 1 << 16
@@ -263,9 +262,7 @@ class MechanismAudit:
     failed: frozenset[str]
 
 
-def audit_mechanism(
-    release: Any, declared: DeclaredPair, *, samples: int, confidence: float, low_order_bits: bool = False
-) -> MechanismAudit:
+def audit_mechanism(release: Any, declared: DeclaredPair, *, samples: int, confidence: float) -> MechanismAudit:
     """Test whether ``release``, (X, generator) → Y, behaves on x and x′ as declared.
 
     Five tests share the allowed chance of a false rejection:
@@ -275,11 +272,10 @@ def audit_mechanism(
     - *privacy loss*: at five thresholds the shares of outputs with a larger log-likelihood ratio are the
       declared ones (exact binomial, both sides: too little noise and too much);
     - *noise*: the length of the noise has the declared law (mean and variance of the normal scores);
-    - *ties*: lengths do not repeat, within and between the two inputs; with ``low_order_bits`` float64 noise
-      has no float32 coordinates either.
+    - *ties*: lengths do not repeat, within and between the two inputs.
     """
     rng = resolve_generator(0, owner="audit_mechanism")
-    scores, lengths, float32, dtype = _draw(release, samples, declared, rng)
+    scores, lengths, dtype = _draw(release, samples, declared, rng)
     share = (1 - confidence) / _CHECKS  # Bonferroni over the five tests
     # it serves two tests: worst case and advantage
     bound = epsilon_lower_bound(*scores, confidence=1 - 2 * share)
@@ -288,15 +284,14 @@ def audit_mechanism(
         "advantage": bound.advantage <= declared.total_variation,
         "privacy loss": _has_the_loss(scores, declared, share),
         "noise": _has_the_length(lengths, declared, share),
-        "ties": _repeats_no_more_than_chance(lengths, declared, share, dtype)
-        and not (low_order_bits and dtype == np.float64 and float32 > _FLOAT32_SHARE),
+        "ties": _repeats_no_more_than_chance(lengths, declared, share, dtype),
     }
     return MechanismAudit(bound, frozenset(name for name, held in passed.items() if not held))
 
 
-def _draw(release: Any, N: int, declared: DeclaredPair, rng: Any) -> tuple[Array, Array, float, Any]:
-    """Return scores and lengths (2, N) of the releases, their share of float32 coordinates, and their dtype."""
-    scores, lengths, float32 = np.empty((2, N)), np.empty((2, N)), 0.0
+def _draw(release: Any, N: int, declared: DeclaredPair, rng: Any) -> tuple[Array, Array, Any]:
+    """Return scores and lengths (2, N) of the releases, and their dtype."""
+    scores, lengths = np.empty((2, N)), np.empty((2, N))
     for side, given in enumerate((declared.x, declared.x_prime)):
         centre = given.astype(np.float64)
         for start in range(0, N, _BLOCK):
@@ -307,11 +302,7 @@ def _draw(release: Any, N: int, declared: DeclaredPair, rng: Any) -> tuple[Array
             wide = Y.astype(np.float64)
             scores[side, part] = declared.score(wide)
             lengths[side, part] = declared.length(wide, centre)
-            noise = wide - centre
-            with np.errstate(over="ignore"):
-                # By chance about 2⁻²⁹ of float64 coordinates are float32 numbers.
-                float32 += len(X) / (2 * N) * float((noise.astype(np.float32) == noise).mean())
-    return scores, lengths, float32, Y.dtype
+    return scores, lengths, Y.dtype
 
 
 def _has_the_loss(scores: Array, declared: DeclaredPair, significance: float) -> bool:

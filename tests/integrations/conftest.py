@@ -85,10 +85,3 @@ def hashed_protector(notes: list[str]) -> vecveil.Protector:
     """Return a method that adds noise to hashed vectors."""
     concept = vecveil.Concept.from_file(CONCEPT_FILE)
     return vecveil.fit(notes[:80], concept, HashedEncoder(), method="laplace", noise_to_signal=0.7, seed=0)
-
-
-@pytest.fixture(scope="session")
-def hashed_redactor(notes: list[str]) -> vecveil.Protector:
-    """Return a method that rewrites texts before they are hashed."""
-    concept = vecveil.Concept.from_file(CONCEPT_FILE)
-    return vecveil.fit(notes[:80], concept, HashedEncoder(), method="redact", seed=0)

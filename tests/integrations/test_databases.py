@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import psycopg
 import pytest
 
 import vecveil
-from harness.integration_checks import run_example, same_direction
+from harness.integration_checks import run_example
 from harness.postgres import fresh_database
-from vecveil.privacy.protector import PlaintextWarning, open_policy
+from vecveil.privacy.protector import open_policy
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
 IDS = ["a", "b", "c"]
@@ -22,12 +19,6 @@ IDS = ["a", "b", "c"]
 @pytest.fixture(scope="module")
 def url() -> str:
     return fresh_database()
-
-
-@pytest.fixture
-def connection(url: str) -> Iterator[Any]:
-    with psycopg.connect(url, autocommit=True) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -62,24 +53,3 @@ def test_own_sqlalchemy_code_changes_in_one_line(url: str, protector: vecveil.Pr
         nearest = sqlalchemy.select(notes.c.id).order_by(notes.c.embedding.cosine_distance(query))
         assert session.execute(nearest).scalars().first() == "b"
     engine.dispose()
-
-
-@pytest.mark.filterwarnings("ignore:PGVector is being deprecated:PendingDeprecationWarning")
-def test_langchains_store_takes_protected_embeddings(
-    url: str, protector: vecveil.Protector, connection: Any, clean: np.ndarray
-) -> None:
-    langchain_postgres = pytest.importorskip("langchain_postgres")
-    from vecveil.gateway.langchain import ProtectedEmbeddings
-
-    store = langchain_postgres.PGVector(
-        ProtectedEmbeddings(protector),
-        connection=url.replace("postgresql://", "postgresql+psycopg://"),
-        collection_name="notes",
-    )
-    with pytest.warns(PlaintextWarning, match="page_content"):
-        store.add_texts(TEXTS, ids=IDS)
-    assert store.similarity_search(TEXTS[1], k=1)[0].page_content == TEXTS[1]
-    rows = connection.execute("SELECT embedding::text FROM langchain_pg_embedding ORDER BY id")
-    kept = np.array([row[0][1:-1].split(",") for row in rows], dtype=np.float32)
-    assert all(same_direction(kept, clean) < 0.999)
-    store._engine.dispose()

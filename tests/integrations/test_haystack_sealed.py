@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -244,16 +243,6 @@ def test_filters_compare_with_equality(store: Any) -> None:
             store.filter_documents(filters)
 
 
-def test_filters_compare_moments_in_any_zone(seal_key: Path, tmp_path: Path) -> None:
-    store = SealedDocumentStore.from_sealed(tmp_path / "notes", seal_key, encoder=Hashed(), max_staleness=0)
-    store.write_documents([Document(id="noon", content="noon", meta={"at": "2025-03-30T10:00:00+00:00"})])
-    zurich = datetime.datetime(2025, 3, 30, 12, tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
-    for operator, value in (("==", zurich), ("<=", zurich), ("in", [zurich])):
-        (found,) = store.filter_documents({"field": "meta.at", "operator": operator, "value": value})
-        assert found.id == "noon"
-    assert store.filter_documents({"field": "meta.at", "operator": ">", "value": zurich}) == []
-
-
 def test_whole_documents_come_back(store: Any) -> None:
     from haystack.dataclasses import ByteStream, SparseEmbedding
 
@@ -302,19 +291,6 @@ def test_without_waiting_the_same(vectors_file: Path, seal_key: Path, tmp_path: 
     written, count, found, everything = asyncio.run(all_of_them())
     assert (written, count, len(everything)) == ({"documents_written": 5}, 4, 4)
     assert found["documents"][0].id == "d3"
-
-
-def test_texts_are_rewritten_for_candidates_alone(hashed_redactor: Any, seal_key: Path, tmp_path: Path) -> None:
-    store = SealedDocumentStore(f"sqlite-vec:{tmp_path}/rows.db#notes", hashed_redactor, seal_key)
-    texts = ["She takes amoxicillin for her asthma.", "The train leaves at noon."]
-    store.write_documents([Document(id=str(i), content=text) for i, text in enumerate(texts)])
-    held = next(store.collection.database.batches()).vectors
-    np.testing.assert_allclose(held, hashed_redactor.encode(texts), atol=1e-4)
-    found = SealedEmbeddingRetriever(store).run(query=texts[0])["documents"]
-    assert [one.content for one in found] == texts
-    assert found[0].score > 0.999
-    with raises("E-INPUT-TYPE", "query"):
-        SealedEmbeddingRetriever(store).run(query_embedding=clean(0))
 
 
 def test_numbers_of_results_below_one_are_refused(store: Any) -> None:

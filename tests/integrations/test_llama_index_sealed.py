@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,22 +162,6 @@ def test_an_index_retrieves_answers_and_gives_whole_nodes_back(asked: Any) -> No
     of_document = index.as_retriever(similarity_top_k=9, doc_ids=["doc-2"]).retrieve(question)
     assert {hit.node.ref_doc_id for hit in of_document} == {"doc-2"}
     assert len(of_document) == 4
-
-
-def test_asynchronous_methods_run_on_threads_of_the_index(
-    tmp_path: Path, hashed_protector: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, used = SealedVectorStore(index_in(tmp_path, hashed_protector)), []
-    search = store.client.search
-
-    def watched(*args: Any, **options: Any) -> Any:
-        used.append(threading.current_thread().name)
-        return search(*args, **options)
-
-    monkeypatch.setattr(store.client, "search", watched)
-    assert asyncio.run(store.async_add(nodes())) == [f"node-{i}" for i in range(ROWS)]
-    assert asyncio.run(store.aquery(VectorStoreQuery(query_embedding=QUESTION))).ids
-    assert [name.rpartition("_")[0] for name in used] == ["sealed-index-caller"]
 
 
 def test_nodes_are_got_and_deleted(store: Any) -> None:
@@ -355,18 +338,6 @@ def test_the_database_holds_no_text_and_no_clean_vector(store: Any, tmp_path: Pa
         assert row.tobytes()[:32] not in content
     stored = next(store.client.database.batches())
     assert stored.vectors[0].tobytes() in content
-
-
-def test_texts_are_rewritten_for_candidates_alone(hashed_redactor: Any, tmp_path: Path) -> None:
-    texts = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
-    store = SealedVectorStore(collection_in(tmp_path, hashed_redactor, candidates=3))
-    index = VectorStoreIndex.from_vector_store(store, embed_model=embedding())
-    index.insert_nodes([TextNode(id_=str(i), text=text) for i, text in enumerate(texts)])
-    held = next(store.client.database.batches()).vectors
-    np.testing.assert_allclose(held, hashed_redactor.encode(texts), atol=1e-4)
-    hit = index.as_retriever(similarity_top_k=1).retrieve(texts[0])[0]
-    assert hit.node.get_content() == texts[0]
-    assert hit.score > 0.999
 
 
 @pytest.mark.parametrize("asked", ["collection"], indirect=True)

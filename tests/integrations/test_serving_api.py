@@ -116,16 +116,6 @@ def test_the_official_client_gets_what_the_policy_lets_out(
     assert (one.object, one.model, one.data[0].index) == ("list", "drug", 0)
 
 
-def test_the_asynchronous_client_too(url: str, drug: Callable[..., np.ndarray]) -> None:
-    import asyncio
-
-    async def ask() -> Any:
-        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as one:
-            return await one.embeddings.create(model="drug", input=TEXTS)
-
-    np.testing.assert_array_equal(rows(asyncio.run(ask())), drug(TEXTS))
-
-
 def test_litellm_calls_the_server_as_the_documents_say(url: str, drug: Callable[..., np.ndarray]) -> None:
     page = (ROOT / "docs" / "serving.md").read_text("utf-8").replace("http://127.0.0.1:8080", url)
     (lines,) = [block.code for block in blocks(page, "text") if "litellm.embedding" in block.code]
@@ -181,16 +171,6 @@ def test_langchain_by_default_sends_token_ids_and_is_told(url: str, monkeypatch:
         embeddings.embed_documents(TEXTS)
 
 
-def test_llama_index_needs_its_base_url_changed(url: str, drug: Callable[..., np.ndarray]) -> None:
-    from llama_index.embeddings.openai_like import OpenAILikeEmbedding
-
-    embedding = OpenAILikeEmbedding(model_name="drug", api_base=f"{url}/v1", api_key="unused", max_retries=0)
-    found = np.array(embedding.get_text_embedding_batch(TEXTS), dtype=np.float32)
-    np.testing.assert_array_equal(found, drug(TEXTS))
-    query = np.array(embedding.get_query_embedding(TEXTS[1]), dtype=np.float32)
-    np.testing.assert_array_equal(query, drug(TEXTS)[1])
-
-
 def test_a_header_or_the_models_name_chooses_the_policy(client: openai.OpenAI, subspace: vecveil.Protector) -> None:
     assert rows(client.embeddings.create(model="drug", input="a")).shape == (1, DIMENSION)
     named = client.embeddings.create(model="reduced", input="a")
@@ -212,15 +192,6 @@ def test_a_header_that_chooses_is_given_once(url: str, name: str, values: tuple[
     assert httpx.post(f"{url}/v1/embeddings", json=sent, headers=headers[:1], timeout=60).status_code == 200
 
 
-def test_unknown_models_are_refused_when_there_are_several(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError) as caught:
-        client.embeddings.create(model="text-embedding-3-small", input="a")
-    assert caught.value.code == "model_not_found"
-    with pytest.raises(openai.NotFoundError) as caught:
-        client.embeddings.create(model="drug", input="a", extra_headers={"X-Vecveil-Policy": "x"})
-    assert caught.value.code == "policy_not_found"
-
-
 def test_queries_pass_the_map_and_documents_the_noise(client: openai.OpenAI, subspace: vecveil.Protector) -> None:
     expected = subspace.protect(clean_vectors(TEXTS), noise=False)
     headers = {"X-Vecveil-Input": "query"}
@@ -235,19 +206,6 @@ def test_queries_pass_the_map_and_documents_the_noise(client: openai.OpenAI, sub
     assert (np.abs(document - expected) > 1e-6).any(axis=1).all()
 
 
-def test_stronger_queries_move_further(client: openai.OpenAI) -> None:
-    # 20 times the noise in 16 dimensions and 64 rows: the means would have to differ by a factor of 10 from what
-    # they are for this to fail, which for a sum of 64 × 16 Laplace draws has a probability far below 1e-6.
-    texts = [f"text {i}" for i in range(64)]
-    clean = clean_vectors(texts)
-
-    def moved(model: str) -> float:
-        found = rows(client.embeddings.create(model=model, input=texts))
-        return float(np.linalg.norm(found - clean, axis=1).mean())
-
-    assert moved("stronger:query") > 2 * moved("stronger")
-
-
 def test_keyed_noise_repeats_and_fresh_noise_does_not(client: openai.OpenAI) -> None:
     def twice(model: str) -> bool:
         first, second = (rows(client.embeddings.create(model=model, input=TEXTS)) for _ in "ab")
@@ -258,21 +216,6 @@ def test_keyed_noise_repeats_and_fresh_noise_does_not(client: openai.OpenAI) -> 
     alone = rows(client.embeddings.create(model="drug", input=TEXTS[1]))
     together = rows(client.embeddings.create(model="drug", input=[*TEXTS, "c"]))
     np.testing.assert_array_equal(alone[0], together[1])
-
-
-def test_dimensions_must_be_those_that_are_released(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        client.embeddings.create(model="drug", input="a", dimensions=8)
-    assert caught.value.param == "dimensions"
-    assert str(DIMENSION) in str(caught.value)
-
-
-def test_models_are_listed(client: openai.OpenAI) -> None:
-    listed = {one.id: one for one in client.models.list()}
-    assert set(listed) == {"drug", "reduced", "stronger"}
-    assert client.models.retrieve("reduced:query").id == "reduced"
-    with pytest.raises(openai.NotFoundError):
-        client.models.retrieve("none")
 
 
 def test_every_answer_has_an_id_of_ours(url: str) -> None:
@@ -287,12 +230,8 @@ def test_every_answer_has_an_id_of_ours(url: str) -> None:
     [
         ("GET", "/v1/embeddings", 405),
         ("POST", "/v1/chat/completions", 404),
-        ("GET", "/openapi.json", 404),
         ("GET", "/docs", 404),
-        ("POST", "/v1/embeddings/", 404),
-        ("GET", "/health/", 404),
         ("GET", "/v1/zyxcanary?q=zyxcanary", 404),
-        ("DELETE", "/health", 405),
     ],
 )
 def test_other_paths_are_errors_in_openais_shape(url: str, method: str, path: str, status: int) -> None:

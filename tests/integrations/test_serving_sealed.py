@@ -202,13 +202,6 @@ def test_rerankers_give_the_exact_order(
     assert reranked(server.url, documents) == [documents[i] for i in order[:5]]
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_both_clients_of_jina_show_the_reason_of_a_refusal(server: Server, documents: list[str]) -> None:
-    for reranked in (langchain_jina, llama_index_jina):
-        with pytest.raises(RuntimeError, match="A document does not open"):
-            reranked(server.url, [documents[0], documents[1][:-8] + "AAAAAAA="])
-
-
 @pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank"])
 def test_a_score_tells_the_place_alone(server: Server, documents: list[str], order: list[int], path: str) -> None:
     answer = server.rerank(documents, path=path, model="any").json()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -19,10 +18,8 @@ import numpy as np
 import pytest
 
 import vecveil
-from harness.command_line import command
 from harness.documents import ROOT
 from harness.errors import raises
-from harness.server_process import ServerProcess
 from harness.serving import FakeEncoder, clean_vectors, fake_protector, served
 from vecveil.gateway.server import Limits, ServedPolicySettings, ServeSettings, Service, UpstreamSettings, service
 from vecveil.gateway.server.errors import ApiError
@@ -483,22 +480,6 @@ def test_what_cannot_be_served_stops_the_start(place: Path, tmp_path: Path, monk
     ):
         with raises(error, param):
             open_service(ServeSettings({}, indexes={"o": str(tmp_path / wrong)}, seal_key=key))
-
-
-def test_the_command_serves_an_index_alone_and_ends(tmp_path: Path) -> None:
-    vecveil.KeyFile.create(tmp_path / "search.keys", "one")
-    with SealedIndex(tmp_path / "notes", str(tmp_path / "search.keys"), encoder="minilm") as index:
-        index.add(["She felt sick after dinner.", f"The invoice {CANARY} is overdue."], ids=["a", "b"])
-    options = ("--index", f"notes=sealed:{tmp_path / 'notes'}", "--seal-key", tmp_path / "search.keys", "--port", "0")
-    server = ServerProcess(command("serve", *options, "--json"), "stderr")
-    try:
-        found = post(f"http://127.0.0.1:{server.port}", {"query": "nausea in the evening"}, None).json()
-        assert [hit["file_id"] for hit in found["data"]] == ["a", "b"]
-    finally:
-        assert server.end(signal.SIGTERM) == 143
-    said = "".join(server.lines)
-    assert '"/v1/vector_stores/{name}/search"' in said
-    assert not [word for word in (CANARY, "nausea", "dinner") if word in said]
 
 
 def test_the_configuration_names_indexes(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 import pytest
 
-from harness.command_line import command, environment, spawn
+from harness.command_line import command, environment
 from harness.errors import raises
 from harness.server_process import ServerProcess, upstream_process
 from harness.serving import FakeEncoder, clean_vectors, fake_protector
@@ -144,14 +144,6 @@ def test_a_worker_that_is_killed_is_replaced_and_its_requests_are_forgotten(sett
     assert not {one.pid for one in workers} & {one.pid for one in workers_of(setting.pid)}
     until(lambda: "in_progress 1.0" in setting.metrics())  # the question itself
     assert setting.ask("keyed", "a").status_code == 200
-
-
-def test_a_second_server_on_the_port_is_refused(setting: Setting, tmp_path: Path) -> None:
-    fake_protector().save(tmp_path / "a.vecveil")
-    done = spawn("serve", "-p", "a.vecveil", "--workers", 2, "--port", setting.server.port, cwd=tmp_path)
-    assert done.code == 1
-    assert "Choose another --port" in done.err
-    assert "Traceback" not in done.err
 
 
 def test_a_worker_does_not_answer_with_another_protector_than_the_others(setting: Setting) -> None:

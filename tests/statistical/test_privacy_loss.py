@@ -23,7 +23,7 @@ from vecveil.privacy.accounting.privacy_loss import GaussianPrivacyLoss, Privacy
 from vecveil.privacy.accounting.two_centre import LaplacePrivacyLoss, PurkayasthaPrivacyLoss
 
 ROWS = 400_000
-DIMENSIONS = [2, 8, 384, 768, 1024, 3072]
+DIMENSIONS = [2, 8, 384, 3072]
 LEVEL = threshold(60)  # more than the tests of this module
 
 

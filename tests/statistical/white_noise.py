@@ -1,7 +1,4 @@
-"""P-values of whitened noise (N, n): the law of its length, and that its directions are uniform.
-
-Unlike `harness.statistics` nothing here is whitened by an eigendecomposition, so that n may be thousands.
-"""
+"""P-values of whitened noise (N, n): the law of its length, and that its directions are uniform."""
 
 from __future__ import annotations
 

@@ -99,6 +99,13 @@ def test_import_loads_numpy_and_scipy_at_most() -> None:
 
 
 @pytest.mark.slow
+def test_parts_load_what_is_heavy_where_it_is_used() -> None:
+    parts = "import vecveil.texts.encoders, vecveil.texts.tables, vecveil.privacy.concepts, vecveil.auditing.metrics"
+    others = {"presidio_analyzer", "rouge_score", "sacrebleu", "nltk"}
+    assert not loaded_by(f"{parts}; vecveil.privacy.concepts.Concept") & (HEAVY - {"msgspec"} | others)
+
+
+@pytest.mark.slow
 def test_the_protect_path_loads_nothing_heavy(tmp_path: Path) -> None:
     one = vecveil.fit_pairs(*token_data(60, 8).arguments(), epsilon=20.0, rank=1, kept=4, flattening=0.0, pairs=True)
     one.save(tmp_path / "one.vecveil")

@@ -11,6 +11,7 @@ import pytest
 
 from unit.auditing.attacks.planted import planted
 from vecveil.auditing.attacks import MLCAttack, MLPAttack
+from vecveil.auditing.metrics.text_similarity import corpus_bleu, rouge_l, sentence_bleu
 from vecveil.errors import MissingDependencyError
 from vecveil.privacy.concepts import HuggingFaceDetector, PresidioDetector, SpacyDetector, TermDetector
 from vecveil.privacy.sensitivity import fit_hard_concrete_mask
@@ -38,6 +39,9 @@ NEEDS: list[tuple[str, str, Callable[[], object]]] = [
     ("sklearn.linear_model", "attacks", lambda: classification(X, CLASSES, X, CLASSES)),
     ("sklearn.linear_model", "textcrafter", lambda: fit_pii_classifier(X, X + 1)),
     ("sklearn.cluster", "textcrafter", lambda: plain_centroids(X)),
+    ("sacrebleu.metrics.bleu", "attacks", lambda: corpus_bleu(["a"], ["a"])),
+    ("sacrebleu.metrics.bleu", "attacks", lambda: sentence_bleu(["a"], ["a"])),
+    ("rouge_score.rouge_scorer", "attacks", lambda: rouge_l(["a"], ["a"])),
 ]
 
 

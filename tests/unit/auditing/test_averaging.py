@@ -60,19 +60,6 @@ def test_rows_show_that_fresh_noise_averages_out_and_keyed_noise_does_not(monkey
     assert leading in ("averaging-16", *spheres)
 
 
-def test_means_are_of_the_first_releases() -> None:
-    calls: list[int] = []
-
-    def counting(X: Embeddings, rng: np.random.Generator) -> Embeddings:
-        calls.append(1)
-        return np.full_like(X, len(calls))
-
-    X = np.zeros((3, 2), dtype=np.float32)
-    found = families._means(counting, X, np.random.default_rng(0))
-    assert {k: float(Y[0, 0]) for k, Y in found.items()} == {1: 1.0, 4: 2.5, 16: 8.5}
-    assert {Y.dtype for Y in found.values()} == {np.dtype(np.float32)}
-
-
 def test_spheres_are_left_out_where_they_say_nothing() -> None:
     X = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
     case: Any = SimpleNamespace(test=np.arange(40), options=Options(seed=0))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Any
 
 import pytest
 
 from harness.sample_experiment import EXPERIMENTS, HOSTILE, number, sample_experiment
-from research.charts import across, scale_ticks
 from research.report import experiment_to_html
 from unit.auditing.report.test_frontier_page import FORBIDDEN, Reader
 
@@ -76,18 +74,6 @@ def test_the_curves_are_the_figures() -> None:
     assert len(reader.of("polyline", "line series-1 dashed")) == 1
 
 
-def test_a_point_that_stands_alone_has_a_mark_and_an_upright_interval() -> None:
-    record = sample_experiment()
-    series = record["figures"][0]["series"]
-    series[0]["points"] = series[0]["points"][:1]
-    record["figures"][0]["series"] = series[:1]
-    reader = Reader(experiment_to_html(record))
-    (line,) = reader.of("polyline", "line series-0")
-    (x, low), (same, high) = (map(float, pair.split(",")) for pair in line["points"].split())
-    assert x == same == 50
-    assert low > high  # pixels count downwards
-
-
 def test_bars_start_at_zero_and_end_at_their_figure() -> None:
     reader = Reader(experiment_to_html(sample_experiment()))
     target, other = reader.of("rect", "fill series-0"), reader.of("rect", "fill series-1")
@@ -146,60 +132,3 @@ def test_what_is_coarse_or_failed_is_said_above_all() -> None:
     text = Reader(experiment_to_html(record)).text
     assert "coarse" not in text
     assert "were not measured" not in text
-
-
-def test_a_record_without_anything_is_still_a_page() -> None:
-    text = Reader(experiment_to_html(sample_experiment("bare"))).text
-    assert "0 of 0 cells measured" in text
-    assert "not recorded" in text
-
-
-@pytest.mark.parametrize(
-    ("numbers", "log", "words"),
-    [
-        ([5, 10, 20, 30, 40], False, ["5", "10", "20", "30", "40"]),
-        ([1, 2, 4, 8, 16, 32, 64, 128, 256, 512], True, ["1", "10", "100"]),
-        ([1, 1.5, 2, 3, 4, 5, 6, 7, 9], True, ["1", "2", "5"]),
-        ([10_000, 11_000, 99_000], False, ["20,000", "40,000", "60,000", "80,000"]),
-        ([3], True, ["3"]),
-        ([0.2, 0.2], False, ["0.2"]),
-        ([6.1, 6.2, 6.3, 6.4, 6.5, 6.6, 6.7, 6.8], True, ["6.1", "6.8"]),
-    ],
-)
-def test_numbers_below_are_the_record_s_where_they_are_few_and_apart(
-    numbers: list[Any], log: bool, words: list[str]
-) -> None:
-    scale = across(numbers, log)
-    assert [said for _, said in scale.ticks] == words
-    places = [scale.place(at) for at, _ in scale.ticks]
-    assert places == sorted(places)
-    assert all(3 <= place <= 97.001 for place in places)
-
-
-@pytest.mark.parametrize(
-    ("values", "bounds", "low", "high"),
-    [
-        ([0.3, 0.4], None, 0.3, 0.4),
-        ([0.2, 0.7], (0.0, 1.0), 0.0, 1.0),
-        ([0.2, 1.3], (0.0, 1.0), 0.0, 1.5),
-        ([-3.1, -0.2], None, -4.0, 0.0),
-        ([0.0], None, -0.5, 0.5),
-        ([5e-5, 9e-5], None, 4e-5, 1e-4),
-        ([1e9, 3e9], None, 1e9, 3e9),
-    ],
-)
-def test_a_scale_holds_its_values_in_round_numbers(
-    values: list[float], bounds: tuple[float, float] | None, low: float, high: float
-) -> None:
-    ticks = scale_ticks(values, bounds)
-    assert (ticks[0][0], ticks[-1][0]) == (pytest.approx(low), pytest.approx(high))
-    assert 3 <= len(ticks) <= 7
-    assert len({words for _, words in ticks}) == len(ticks)
-    assert [float(words.replace(",", "").replace("\u2212", "-")) for _, words in ticks] == [
-        pytest.approx(at, abs=1e-12) for at, _ in ticks
-    ]
-
-
-def test_a_measure_that_hardly_moves_does_not_fill_the_chart() -> None:
-    ticks = scale_ticks([1.0, 1.0 + 1e-9])
-    assert ticks[-1][0] - ticks[0][0] >= 0.01

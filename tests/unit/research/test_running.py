@@ -24,7 +24,7 @@ SPEC = """
 experiment: tradeoff
 encoder: {encoder}
 attacks: [linear]
-methods: [laplace, subspace]
+methods: [laplace, covariance]
 scales: [clean, effective 10, utility 0.9]
 seeds: 1
 problems:
@@ -84,7 +84,7 @@ def test_gathered_records_outlive_a_run_of_other_cells(spec: Path, data: Path, o
     text = spec.read_text()
     for path in (out / "tradeoff" / "cells").iterdir():  # as in a fresh clone
         path.unlink()
-    spec.write_text(text.replace("[laplace, subspace]", "[laplace]"))
+    spec.write_text(text.replace("[laplace, covariance]", "[laplace]"))
     assert run(spec, data, out, workers=0).kept == 3
     assert len(records(out)) == 3
     spec.write_text(text)
@@ -279,16 +279,6 @@ def goes_on(spec: Path, data: Path, out: Path) -> None:
     assert len(records(out)) == 5
 
 
-def test_a_stopped_run_goes_on(spec: Path, data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with started(spec, data, out, tmp_path) as process:
-        first_cell(process)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-    assert not list((out / "tradeoff").rglob("*.tmp"))
-    goes_on(spec, data, out)
-
-
 def test_workers_find_the_same_as_one_process(spec: Path, data: Path, done: Path, tmp_path: Path) -> None:
     process = started(spec, data, tmp_path / "b", tmp_path)
     _, errors = process.communicate(timeout=120)
@@ -338,7 +328,7 @@ def test_a_worker_that_dies_costs_a_second_try(
         "    Tradeoff.measure = deadly\n"
     )
     monkeypatch.setattr("research.catalogue.tradeoff.Tradeoff.marked", True, raising=False)
-    text = spec.read_text().replace("laplace, subspace", "laplace").replace("effective 10, ", "")
+    text = spec.read_text().replace("laplace, covariance", "laplace").replace("effective 10, ", "")
     spec.write_text(text + "modules: [deadly.py]\n")  # each death costs the start of a process
     outcome = run(spec, data, tmp_path / "out", workers=1)
     assert outcome.measured == 1

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.linalg import orthogonal_procrustes
 from sklearn.linear_model import Ridge
 
 from unit.auditing.attacks.planted_maps import clean_rows, clustered, evidence, permutation, rotation
@@ -14,10 +13,7 @@ from vecveil.auditing.attacks.alignment import (
     RidgeAlignment,
     UnpairedAlignment,
     choose_map,
-    cluster_centres,
     folds,
-    from_principal_axes,
-    procrustes,
     reached,
 )
 
@@ -66,17 +62,6 @@ def test_scale_shift_and_reflection_are_part_of_the_map():
     found = ProcrustesAlignment()._align(3 * X @ secret + 5, X, RNG)
     assert found(3 * X @ secret + 5) == pytest.approx(X, abs=1e-8)
     assert found.choice.startswith("centred")
-
-
-@pytest.mark.parametrize("rows", [8, 30])
-def test_procrustes_equals_scipy_where_that_is_determined(rows):
-    y, x = clean_rows(rows, 10, seed=1), clean_rows(rows, 10, seed=2)
-    theirs = orthogonal_procrustes(y, x)[0]
-    ours = procrustes(y, x)
-    if rows >= 10:
-        assert ours == pytest.approx(theirs, abs=1e-8)
-    assert np.trace(ours.T @ y.T @ x) == pytest.approx(np.trace(theirs.T @ y.T @ x))
-    assert np.linalg.matrix_rank(ours) == min(rows, 10)
 
 
 @pytest.mark.parametrize(("rows", "noise"), [(20, 0.5), (80, 0.5), (80, 0.0)])
@@ -136,16 +121,6 @@ def test_what_is_chosen_is_chosen_on_pairs_left_out():
     assert seen == [40] * 5 + [50]
 
 
-def test_centres_are_those_of_the_clusters():
-    truth = np.eye(6)[:4]
-    rng = np.random.default_rng(0)
-    X = np.repeat(truth, 30, axis=0) + 0.02 * rng.standard_normal((120, 6))
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    centres = cluster_centres(X, 4, np.random.default_rng(1))
-    assert (centres @ truth.T).max(axis=0) == pytest.approx(np.ones(4), abs=1e-2)
-    assert cluster_centres(np.ones((5, 2)) / np.sqrt(2), 3, rng).shape == (3, 2)
-
-
 def _unpaired(own_seed, runs=0):
     secret = rotation(16)
     store = clustered(1500, 16, seed=0)
@@ -170,11 +145,3 @@ def test_the_order_of_the_attackers_own_rows_is_not_used():
     order = np.random.default_rng(7).permutation(1500)
     again = attack.run(PairedVectors(train.X, paired.clean[order]), test)
     assert again.estimates["cosine"].value == pytest.approx(first.estimates["cosine"].value, abs=0.05)
-
-
-def test_axes_and_their_signs_are_those_of_the_map():
-    secret = rotation(8)
-    X = clustered(4000, 8, seed=0)
-    X = X - X.mean(axis=0)
-    assert from_principal_axes(X @ secret, X, 8) == pytest.approx(secret.T, abs=1e-6)
-    assert np.linalg.matrix_rank(from_principal_axes(X @ secret, X, 3)) == 3

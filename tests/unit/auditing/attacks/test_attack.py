@@ -29,15 +29,12 @@ every_attack = pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: att
 
 
 @every_attack
-@pytest.mark.parametrize("release", [None, noisy], ids=["arrays", "oracle"])
-def test_a_planted_leak_is_found(attack, release):
+def test_a_planted_leak_is_found(attack):
     train, test = planted(seed=0), planted(seed=1)
     released = LabelledVectors(noisy(test.X, np.random.default_rng(7)), test.L)
-    if release is None:
-        train = LabelledVectors(noisy(train.X, np.random.default_rng(8)), train.L)
-    result = attack.run(train, released, release=release, show_progress=False)
+    result = attack.run(train, released, release=noisy, show_progress=False)
     assert result.value > 0.85
-    assert result.adaptive is (release is not None)
+    assert result.adaptive
     assert result.estimates["r_precision"].chance == pytest.approx(1 / 6, abs=0.06)
     assert result.estimates["auc"].value > 0.9
     for estimate in result.estimates.values():
@@ -46,8 +43,8 @@ def test_a_planted_leak_is_found(attack, release):
     assert result.seconds > 0
 
 
-@every_attack
-def test_a_seed_gives_the_same_result_and_leaves_torch_alone(attack):
+@pytest.mark.parametrize("attack", ATTACKS[2:], ids=lambda attack: attack.name)
+def test_networks_leave_torch_alone_and_learn_what_the_seed_says(attack):
     import torch
 
     train, test = planted(120, seed=0), planted(80, seed=1)
@@ -57,10 +54,7 @@ def test_a_seed_gives_the_same_result_and_leaves_torch_alone(attack):
     first = attack.run(train, test, release=noisy, rng=5, show_progress=False)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_num_threads() == threads
-    torch.manual_seed(1)
-    again = attack.run(train, test, release=noisy, rng=5, show_progress=False)
     other = attack.run(train, test, release=noisy, rng=6, show_progress=False)
-    assert dict(first.estimates) == dict(again.estimates)
     assert first.estimates["confidence"] != other.estimates["confidence"]
 
 
@@ -92,33 +86,26 @@ def test_constant_vectors_give_chance(attack):
     assert result.value == pytest.approx(expected, abs=0.15)
 
 
-@every_attack
-def test_duplicates_do_not_cross_into_validation(attack):
+def test_duplicates_do_not_cross_into_validation():
     seen = {}
 
-    class Spy(type(attack)):
+    class Spy(LinearAttack):
         def _fit(self, train, validation, session):
             seen["train"], seen["validation"] = train.groups, validation.groups
             return super()._fit(train, validation, session)
 
-    spy = Spy.__new__(Spy)
-    spy.__dict__.update(attack.__dict__)
     data = planted(80)
     grouped = LabelledVectors(data.X, data.L, np.arange(80) // 4)
-    spy.run(grouped, planted(40, seed=1), show_progress=False)
+    Spy().run(grouped, planted(40, seed=1), show_progress=False)
     assert not set(seen["train"]) & set(seen["validation"])
     assert len(seen["validation"]) == 8
 
 
-@every_attack
-def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(attack, tmp_path, monkeypatch):
+@pytest.mark.parametrize("attack", ATTACKS[::2], ids=lambda attack: attack.name)
+def test_a_checkpoint_refuses_what_it_does_not_fit(attack, tmp_path):
+    """`test_checkpoints` has what all attacks keep."""
     train, test = planted(120, seed=0), planted(80, seed=1)
-    first = attack.run(train, test, release=noisy, show_progress=False, checkpoint=tmp_path / "a")
-    monkeypatch.setattr(type(attack), "_fit", None)  # whoever learns again fails
-    again = attack.run(train, test, release=noisy, show_progress=False, checkpoint=tmp_path / "a")
-    assert {k: v.value for k, v in first.estimates.items()} == {
-        k: pytest.approx(v.value, abs=1e-6) for k, v in again.estimates.items()
-    }
+    attack.run(train, test, release=noisy, show_progress=False, checkpoint=tmp_path / "a")
     other = LabelledVectors(test.X[:, :5], test.L)
     with raises("E-CHECKPOINT", "checkpoint"):
         attack.run(train, other, release=lambda X, rng: X[:, :5], checkpoint=tmp_path / "a")
@@ -144,8 +131,8 @@ def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(attack, tmp
         attack.run(train, test, release=noisy, checkpoint=tmp_path / "a")
 
 
-@every_attack
-def test_what_another_run_has_begun_is_not_gone_on_with(attack, tmp_path, monkeypatch):
+def test_what_another_run_has_begun_is_not_gone_on_with(tmp_path, monkeypatch):
+    attack = LinearAttack()
     train, test = planted(120, seed=0), planted(80, seed=1)
 
     def stopped(*args):

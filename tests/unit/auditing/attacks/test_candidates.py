@@ -5,9 +5,8 @@ import pytest
 from scipy.stats import chi
 
 from harness.errors import raises
-from vecveil.auditing.attacks import CandidateVectors, Knowledge, PairedVectors
+from vecveil.auditing.attacks import CandidateVectors, PairedVectors
 from vecveil.auditing.attacks.candidates import CosineMatching, FixedNormMatching, LikelihoodMatching
-from vecveil.auditing.attacks.release_model import fit_release_model
 
 ATTACKS = [CosineMatching(), LikelihoodMatching()]
 every_attack = pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
@@ -128,31 +127,6 @@ def test_the_likelihood_is_the_optimal_one():
     assert found.value == pytest.approx(best, abs=0.03)
 
 
-def test_the_map_is_used_where_it_holds_and_draws_where_it_does_not():
-    clean = _unit(N, 0)
-    train, held = PairedVectors(clean, clean), PairedVectors(_unit(60, 4), _unit(60, 4))
-    models = [
-        fit_release_model(train, held, Knowledge(n, RELEASES[name]), np.random.default_rng(0))
-        for name in ("noise", "bent", "identity")
-    ]
-    assert models[0].draws == 0
-    assert models[1].draws == 16
-    assert models[2].draws in (0, 1)
-
-
-def test_equal_candidates_share_the_credit():
-    pool = np.tile(_unit(1, 0), (4, 1))
-    X = np.tile(pool[:1], (500, 1))
-    clean = _unit(N, 1)
-    ranks = {}
-    for name, options in (("pool", None), ("options", np.tile(np.arange(4), (500, 1)))):
-        test = CandidateVectors(X, pool, np.zeros(500, dtype=int), options)
-        found = LikelihoodMatching().run(PairedVectors(clean, clean), test)
-        ranks[name] = found.value
-    assert ranks["options"] == 0.25
-    assert ranks["pool"] == pytest.approx(0.25, abs=0.11)  # 5.5 standard deviations
-
-
 @every_attack
 def test_constant_releases_give_chance(attack):
     test = _task(lambda X, rng: np.ones((len(X), 3)), options=4)
@@ -190,7 +164,7 @@ def _moved(radius, pull=0.0):
 
 
 @pytest.mark.parametrize("options", [None, 10], ids=["pool", "options"])
-@pytest.mark.parametrize("radius", [0.01, 1.0, 5.0])
+@pytest.mark.parametrize("radius", [0.01, 5.0])
 @pytest.mark.parametrize("pull", [0.0, 3.0])
 def test_a_fixed_norm_gives_its_vector_away(radius, pull, options):
     release, clean = _moved(radius, pull), _unit(N, 0)
@@ -232,18 +206,6 @@ def test_a_random_norm_is_declared_and_no_better_than_the_likelihood():
     quartiles = chi(n).ppf([0.25, 0.5, 0.75])
     spread = (quartiles[2] - quartiles[0]) / quartiles[1]
     assert found.details["relative_spread"] == pytest.approx(spread, abs=0.04)
-
-
-def test_equal_candidates_share_the_credit_of_a_norm():
-    pool = np.tile(_unit(1, 0), (4, 1))
-    release, clean = _moved(2.0), _unit(N, 1)
-    X = release(np.tile(pool[:1], (500, 1)), np.random.default_rng(4))
-    ranks = {}
-    for name, options in (("pool", None), ("options", np.tile(np.arange(4), (500, 1)))):
-        test = CandidateVectors(X, pool, np.zeros(500, dtype=int), options)
-        ranks[name] = FixedNormMatching().run(PairedVectors(clean, clean), test, release=release)
-    assert ranks["options"].value == 0.25
-    assert ranks["pool"].value == pytest.approx(0.25, abs=0.11)  # 5.5 standard deviations
 
 
 def test_a_reduced_release_is_refused():

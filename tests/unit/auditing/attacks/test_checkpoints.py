@@ -30,6 +30,7 @@ from vecveil.auditing.attacks import (
     LinearAttack,
     LinearProbe,
     LinkingAttack,
+    MLCAttack,
     MLPAttack,
     MLPProbe,
     MultilaterationAttack,
@@ -43,6 +44,7 @@ from vecveil.auditing.attacks import (
     UnpairedAlignment,
     WholeVocabularyAttack,
 )
+from vecveil.privacy.networks import Schedule
 
 Evidence = tuple[Any, Any, dict[str, Any]]
 
@@ -90,6 +92,8 @@ def accesses() -> Evidence:
 
 
 CASES: list[tuple[Attack[Any, Any], Callable[[], Evidence]]] = [
+    *((attack, tokens) for attack in (LinearAttack(), KernelAttack(rows=600), MLPAttack((8,), epochs=2))),
+    (MLCAttack(Schedule(hidden=(16,), epochs=2, batch=32, learning_rate=3e-3)), tokens),
     *((attack, tokens) for attack in (NearestNeighboursAttack(), BayesPosteriorAttack(), FaintDirectionsAttack())),
     *((attack, tokens) for attack in (EnsembleAttack(rows=100), AveragingAttack(4), Denoised(LinearAttack()))),
     *((Denoised(attack), tokens) for attack in (NearestNeighboursAttack(), MLPAttack((8,), epochs=1))),

@@ -87,22 +87,6 @@ def _run(attack, train, test, **options):
     return attack.run(train, test, release=_noisy, show_progress=False, **options)
 
 
-def test_a_seed_gives_the_same_result_and_leaves_torch_alone():
-    import torch
-
-    train, test = language(80, 0), language(40, 1)
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
-    attack = tiny(epochs=2)
-    first = _run(attack, train, test, rng=5)
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(1)
-    again = _run(attack, train, test, rng=5)
-    other = _run(attack, train, test, rng=6)
-    assert (first.examples, first.details["loss"]) == (again.examples, again.details["loss"])
-    assert first.details["loss"] != other.details["loss"]
-
-
 def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(tmp_path, monkeypatch):
     train, test = language(80, 0), language(40, 1)
     first = _run(tiny(epochs=2), train, test, checkpoint=tmp_path)
@@ -196,47 +180,6 @@ def test_beams_write_too_and_batches_make_no_difference():
     test = language(20, 2)
     assert sum(map(str.__eq__, decoder.write(test.X, beams=3), test.texts)) >= 18
     assert decoder.write(test.X, batch=7) == decoder.write(test.X)
-
-
-def test_the_hint_keeps_beam_search_normalised():
-    """Beam search hands log probabilities to the hint; they must come out as those of the summed logits."""
-    import torch
-
-    from vecveil.auditing.attacks.reconstruction.decoder import _adding
-
-    logits, extra = torch.randn(6, 9), torch.randn(3, 9)
-    expected = (logits + extra.repeat_interleave(2, dim=0)).log_softmax(dim=-1)
-    assert torch.allclose(_adding(extra, 2)(None, logits.log_softmax(dim=-1)), expected, atol=1e-5)
-
-
-def _tensors(batch):
-    import torch
-
-    return {key: torch.from_numpy(value) for key, value in batch.items()}
-
-
-def test_greedy_writes_what_the_loss_prefers():
-    """The first token written is the likeliest under the function that training minimises."""
-    import torch
-
-    from vecveil.auditing.attacks.reconstruction.decoder import decoder_loss
-
-    decoder = tiny(epochs=1)._fit(language(60, 0), language(20, 1), _session())
-    X = language(3, 2).X
-    ids = np.arange(decoder.tokeniser.size)
-    with torch.no_grad():
-        for row, text in zip(decoder.inputs(X), decoder.write(X), strict=True):
-            losses = [
-                float(
-                    decoder_loss(
-                        decoder.module,
-                        _tensors({"inputs": row[None], "ids": np.array([[i]]), "lengths": np.array([1])}),
-                    )[0]
-                )
-                for i in ids
-            ]
-            first = decoder.tokeniser.encode([text], 1)[0][0]
-            assert losses[int(first)] == pytest.approx(min(losses), abs=1e-4)
 
 
 def test_a_checkpoint_is_of_one_corpus(tmp_path):

@@ -12,7 +12,6 @@ from harness.errors import raises
 from vecveil.auditing.attacks.attack import TextVectors
 from vecveil.auditing.attacks.reconstruction import vec2text
 from vecveil.auditing.attacks.reconstruction.vec2text import PRESETS, Preset, Vec2TextAttack, Vec2TextState
-from vecveil.auditing.metrics.text_similarity import token_f1
 from vecveil.privacy.training import TrainingRecipe
 
 pytest.importorskip("transformers")
@@ -54,9 +53,9 @@ def sentences(count, seed=0):
     return [str(s) for s in np.random.default_rng(seed).permutation(SENTENCES)[:count]]
 
 
-def data(train=TRAIN, test=TEST, encoder=encode):
+def data(train=TRAIN, test=TEST):
     texts = sentences(train + test)
-    X = encoder(texts)
+    X = encode(texts)
     return TextVectors(X[:train], texts[:train]), TextVectors(X[train:], texts[train:])
 
 
@@ -268,7 +267,7 @@ def undisturbed(tmp_path_factory):
     return folder, run_short(folder)
 
 
-@pytest.mark.parametrize(("kind", "steps"), [("hypothesiser", 2), ("corrector", 0), ("corrector", 3)])
+@pytest.mark.parametrize(("kind", "steps"), [("hypothesiser", 2), ("corrector", 3)])
 def test_an_interrupted_training_goes_on_and_comes_to_the_same_model(undisturbed, tmp_path, monkeypatch, kind, steps):
     folder, whole = undisturbed
     with monkeypatch.context() as patch:
@@ -287,18 +286,6 @@ def test_an_interrupted_training_goes_on_and_comes_to_the_same_model(undisturbed
     for name in ("hypothesiser.safetensors", "corrector.safetensors", "maps.safetensors"):
         assert (folder / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
     assert not list((tmp_path / "parts").glob("*training*"))
-
-
-def test_a_seed_gives_the_same_attack_and_threads_do_not_disturb():
-    from concurrent.futures import ThreadPoolExecutor
-
-    few = data(train=60, test=8)
-    with ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(attack(SHORT).run, *few, rng=seed, show_progress=False) for seed in (1, 1, 2)]
-        one, same, other = (job.result() for job in jobs)
-    assert one.examples == same.examples
-    assert one.details["corrector_loss"] == same.details["corrector_loss"]
-    assert one.details["corrector_loss"] != other.details["corrector_loss"]
 
 
 def test_the_hypothesiser_alone_needs_no_encoder(tmp_path):
@@ -331,15 +318,3 @@ def test_presets_are_what_the_documents_say():
     assert (paper.model, paper.repeat) == ("t5-base", 16)
     assert (paper.recipe.epochs, paper.recipe.batch, paper.recipe.learning_rate) == (50, 32, 5e-5)
     assert Vec2TextAttack(encode, "paper", beam=2).preset.rounds == 20
-
-
-def test_a_real_encoder():
-    import vecveil
-
-    minilm = vecveil.load_encoder("minilm")
-    train, test = data(train=200, test=40, encoder=minilm.encode)
-    recipe = TrainingRecipe(epochs=12, batch=32, learning_rate=4e-3, max_tokens=14, device="cpu")
-    preset = Preset(recipe, repeat=4, width=32, layers=1, vocabulary=320, rounds=2, beam=3)
-    result = Vec2TextAttack(minilm.encode, preset).run(train, test, show_progress=False)
-    assert result.value > chance(random_texts(40, seed=5), 1e-6)
-    assert token_f1(test.texts, test.texts).value == 1.0

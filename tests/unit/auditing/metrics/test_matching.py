@@ -20,14 +20,6 @@ def test_by_hand():
     assert mrr.low <= mrr.value <= mrr.high
 
 
-@pytest.mark.parametrize("candidates", [2, 7, 100])
-def test_a_constant_score_earns_chance_exactly(candidates):
-    truth = np.arange(40) % candidates
-    for estimate in candidate_matching(np.zeros((40, candidates)), truth).values():
-        assert estimate.value == pytest.approx(estimate.chance, rel=1e-12)
-        assert estimate.low <= estimate.chance <= estimate.high
-
-
 def test_ties_earn_the_mean_over_random_orders():
     """Null: credits are what random orders earn on average.
 

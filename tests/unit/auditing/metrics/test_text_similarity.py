@@ -1,12 +1,8 @@
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import sacrebleu
 
 from harness.errors import raises
-from vecveil import metrics
 from vecveil.auditing.metrics.text_similarity import (
     bleu_interval,
     bleu_of_statistics,
@@ -18,7 +14,6 @@ from vecveil.auditing.metrics.text_similarity import (
     text_similarity,
     token_f1,
 )
-from vecveil.errors import MissingDependencyError
 from vecveil.privacy.utility.estimates import clopper_pearson
 
 NAMES = ["BLEU", "sentence BLEU", "ROUGE-L", "token F1", "exact match"]
@@ -87,15 +82,8 @@ def test_exact_match_is_letter_by_letter():
     assert estimate.value == pytest.approx(1 / 3)
 
 
-def test_rouge_l_keeps_order_and_token_f1_does_not():
-    reference, reversed_ = ["one two three four"], ["four three two one"]
-    assert rouge_l(reference, reversed_).value == pytest.approx(1 / 4)
-    assert token_f1(reference, reversed_).value == 1.0
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_summed_counts_are_sacrebleus_corpus_score(seed):
-    references, hypotheses = sentences(40, seed), sentences(40, seed + 100)
+def test_summed_counts_are_sacrebleus_corpus_score():
+    references, hypotheses = sentences(40, 0), sentences(40, 100)
     hypotheses[:10] = references[:10]
     hypotheses[10] = ""
     expected = sacrebleu.corpus_bleu(hypotheses, [references]).score / 100
@@ -154,37 +142,3 @@ def test_the_seed_decides_everything():
     references, hypotheses = sentences(30, 5), sentences(30, 6)
     assert text_similarity(references, hypotheses, seed=3) == text_similarity(references, hypotheses, seed=3)
     assert text_similarity(references, hypotheses, seed=3) != text_similarity(references, hypotheses, seed=4)
-
-
-@pytest.mark.parametrize(
-    ("module", "metric", "package"),
-    [
-        ("sacrebleu.metrics.bleu", corpus_bleu, "sacrebleu"),
-        ("sacrebleu.metrics.bleu", sentence_bleu, "sacrebleu"),
-        ("rouge_score.rouge_scorer", rouge_l, "rouge-score"),
-    ],
-)
-def test_a_missing_package_is_named(monkeypatch, module, metric, package):
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingDependencyError, match=package) as error:
-        metric(["a"], ["a"])
-    assert error.value.extra == "attacks"
-    assert token_f1(["a"], ["a"]).value == exact_match(["a"], ["a"]).value == 1.0
-
-
-@pytest.mark.slow
-def test_importing_the_metrics_loads_neither_library():
-    code = (
-        "import sys; from vecveil import metrics as m; assert callable(m.text_similarity)\n"
-        "heavy = {'sacrebleu', 'rouge_score', 'nltk', 'torch', 'sklearn'}\n"
-        "print(sorted(heavy & set(sys.modules)))\n"
-        "m.text_similarity(['a'], ['a'])\n"
-        "print(sorted(heavy & set(sys.modules)))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    before, after = done.stdout.splitlines()
-    assert before == "[]"
-    assert "sacrebleu" in after  # control
-    assert "rouge_score" in after
-    assert "torch" not in after
-    assert metrics.text_similarity is text_similarity

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +50,6 @@ def test_every_point_is_in_the_plot_on_both_lines_and_in_the_table() -> None:
     rows = [held["id"] for name, held in reader.elements if name == "tr" and "id" in held]
     assert rows == [f"point-{point.number}" for point in record.points]
     assert record.recommendation in reader.text
-
-
-def test_marks_are_placed_by_leak_and_search() -> None:
-    page = frontier_page(read())
-    found = re.findall(r'href="#point-(\d)".*?class="near"/><svg x="([\d.]+)%" y="([-\d.]+)"', page)
-    listed = found[:8]  # the first layer: four points after ranking, then four in the store alone
-    across = {number: float(x) for number, x, _ in listed}
-    assert sorted(across, key=lambda number: across[number]) == ["4", "3", "2", "1"]
-    top = {number: float(y) for number, _, y in listed[:4]}
-    assert sorted(top, key=lambda number: top[number]) == ["1", "3", "2", "4"]
 
 
 def test_the_recommended_point_keeps_search_and_leaks_least() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from harness.sample_audit import VARIANTS, sample_audit
 from vecveil.auditing.report import render_audit, render_audit_markdown
-from vecveil.auditing.report.text import JOINER, markdown, markdown_block, markdown_code
+from vecveil.auditing.report.text import markdown_block
 
 HOSTILE = (
     "[click](https://evil.example)",
@@ -119,29 +119,6 @@ def test_control_plain_markup_is_found() -> None:
     ).keys()
 
 
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [
-        ("plain words, 12.5 % (10.1–14.9 %)", "plain words, 12.5 % (10.1–14.9 %)"),
-        ("noise_to_signal = 0.25", r"noise\_to\_signal = 0.25"),
-        ("a | b\n c", r"a \| b c"),
-        ("1. first", r"1\. first"),
-        ("- first", r"\- first"),
-        ("#12 @you", f"\\#{JOINER}12 @{JOINER}you"),
-    ],
-)
-def test_what_text_becomes(words: str, shown: str) -> None:
-    assert markdown(words) == shown
-
-
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [("mlp-adaptive", "`mlp-adaptive`"), ("a`b", "``a`b``"), ("`a", "`` `a ``"), ("a|b", r"`a\|b`"), ("", "`  `")],
-)
-def test_what_a_name_becomes(words: str, shown: str) -> None:
-    assert markdown_code(words) == shown
-
-
 def test_a_command_cannot_end_its_block() -> None:
     assert markdown_block("a\n```\nb") == "````text\na\n```\nb\n````"
 
@@ -154,19 +131,3 @@ def test_texts_and_terms_only_where_the_record_holds_them() -> None:
     assert "**This page now contains texts:" in held
     assert "| The patient was given warfarin on day 1 and went home. |" in held
     assert "warfarin" in render_audit_markdown(sample_audit("many-terms"))
-
-
-def test_a_store_without_a_clean_side_has_no_clean_column() -> None:
-    document = render_audit_markdown(sample_audit("store-without-clean"))
-    assert document.startswith("# What leaks from this store about “drug”\n")
-    assert "| Clean |" not in document
-    assert "protected" not in document.lower()
-
-
-def test_names_between_backticks_are_code() -> None:
-    record = sample_audit() | {"limits": ["Use `protect | a` at least, not `*`."]}
-    assert "- Use `protect \\| a` at least, not `*`." in render_audit_markdown(record).splitlines()
-    page = render_audit(record)
-    assert "<li>Use <code>protect | a</code> at least, not <code>*</code>.</li>" in page
-    stray = render_audit_markdown(record | {"limits": ["A stray ` stays, <b> too."]})
-    assert "- A stray \\` stays, \\<b\\> too." in stray.splitlines()

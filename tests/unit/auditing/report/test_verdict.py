@@ -236,13 +236,6 @@ def test_another_metric_above_chance_is_not_hidden_behind_one_at_chance() -> Non
     assert "all the same" not in noted(sample_audit())
 
 
-def test_every_other_family_is_compared_with_chance_and_clean() -> None:
-    assert others(sample_audit()) == {
-        family: ("above chance; below clean", "")
-        for family in ("probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms")
-    }
-
-
 @pytest.mark.parametrize(
     ("main", "words"),
     [
@@ -284,26 +277,11 @@ def test_a_family_at_chance_names_what_is_above_it() -> None:
     )
 
 
-def test_status_of_every_attack() -> None:
-    audit = parse(sample_audit())
-    assert {a.name: status(a) for a in audit.attacks} == {
-        **{a.name: "above chance, below clean" for a in audit.attacks},
-        "mlc-published": "at chance within its interval, below clean",
-        "alignment-permutation": "at chance within its interval, below clean",
-    }
-
-
 def test_nothing_is_compared_with_what_is_missing() -> None:
     record = sample_audit()
     record["attacks"][3] |= {"chance": None, "clean": None, "clean_low": None, "clean_high": None}
     lonely = parse(settle(record)).attacks[3]
     assert (against_chance(lonely), against_clean(lonely), status(lonely)) == ("", "", "")
-
-
-def test_what_could_not_be_measured_is_called_so() -> None:
-    record = sample_audit()
-    record["attacks"][3] |= {"value": None, "low": None, "high": None}
-    assert status(parse(settle(record)).attacks[3]) == "not measurable on these texts"
 
 
 def test_vectors_that_nothing_protects_are_not_called_unknown() -> None:

@@ -55,36 +55,16 @@ def check(answer: httpx.Response, *, same: bool) -> None:
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_an_upstream_is_verified_again_after_a_minute(same: bool) -> None:
-    """It may have been replaced while nobody asked, without any request failing."""
-
-    def replaced(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
-        X = clean_vectors(json.loads(body)["input"])
-        respond(writer, answer_to(body, X if same else X[:, ::-1] ** 2))
-
-    with Misbehaving(well).running() as up:
-        upstream = HttpUpstream(up.url, "up", UpstreamSettings(timeout=60.0, retries=0))
-        service = Service([ServedPolicy("drug", ReleasePolicy(fake_protector()), upstream)])
-        with served(service) as url, pytest.MonkeyPatch.context() as patch:
-            assert posted(url).status_code == 200
-            assert len(up.bodies) == 2  # the probe and the text
-            assert posted(url).status_code == 200
-            assert len(up.bodies) == 3
-            up.answer = replaced
-            later = SimpleNamespace(monotonic=lambda: time.monotonic() + 61)  # for that module alone
-            patch.setattr("vecveil.gateway.server.upstreams.time", later)
-            check(posted(url), same=same)
-
-
-@pytest.mark.parametrize("same", [True, False])
-def test_an_upstream_is_verified_again_after_some_requests(same: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be replaced behind a connection that is never lost."""
-    monkeypatch.setattr("vecveil.gateway.server.upstreams._VERIFIED_USES", 6)
+@pytest.mark.parametrize("after", ["a minute", "six requests"])
+def test_an_upstream_is_verified_again(same: bool, after: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have been replaced while nobody asked, or behind a connection that is never lost."""
 
     def replaced(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
         X = clean_vectors(json.loads(body)["input"])
         respond(writer, answer_to(body, X if same else X[:, ::-1] ** 2 * 2))
 
+    if after == "six requests":
+        monkeypatch.setattr("vecveil.gateway.server.upstreams._VERIFIED_USES", 6)
     with Misbehaving(well).running() as up:
         upstream = HttpUpstream(up.url, "up", UpstreamSettings(timeout=60.0, retries=0))
         service = Service([ServedPolicy("drug", ReleasePolicy(fake_protector()), upstream)])
@@ -93,6 +73,9 @@ def test_an_upstream_is_verified_again_after_some_requests(same: bool, monkeypat
                 assert posted(url).status_code == 200
             assert len(up.bodies) == 4  # the sentences once, and three texts
             up.answer = replaced
+            if after == "a minute":
+                later = SimpleNamespace(monotonic=lambda: time.monotonic() + 61)  # for that module alone
+                monkeypatch.setattr("vecveil.gateway.server.upstreams.time", later)
             check(posted(url), same=same)
             assert "A dog sleeps" in up.bodies[4].decode()
 

@@ -27,16 +27,6 @@ def refused(body: bytes | None = None, headers: dict[str, str] | None = None, **
     return caught.value
 
 
-def test_a_string_is_one_text_and_a_list_is_as_it_is() -> None:
-    assert parsed().texts == ["a text"]
-    assert parsed(input=["b", "ä"]).texts == ["b", "ä"]
-
-
-def test_unknown_fields_are_ignored() -> None:
-    one = parsed(user="somebody", whatever={"a": 1})
-    assert (one.base64, one.dimensions, one.ids, one.side) == (False, None, None, "document")
-
-
 @pytest.mark.parametrize(
     ("value", "code"),
     [
@@ -62,10 +52,6 @@ def test_unknown_fields_are_ignored() -> None:
 def test_inputs_that_are_no_texts(value: Any, code: str) -> None:
     error = refused(input=value)
     assert (error.code, error.param) == (code, "input")
-
-
-def test_token_ids_are_refused_with_what_to_do() -> None:
-    assert "check_embedding_ctx_length=False" in refused(input=[[15339, 1917]]).text
 
 
 @pytest.mark.parametrize(
@@ -103,11 +89,6 @@ def test_dimensions_that_are_no_count(value: Any) -> None:
 @pytest.mark.parametrize("value", ["int8", CANARY, 1, ["float"]])
 def test_formats_that_are_not_known(value: Any) -> None:
     assert refused(encoding_format=value).param == "encoding_format"
-
-
-def test_base64_is_asked_for() -> None:
-    assert parsed(encoding_format="base64").base64
-    assert not parsed(encoding_format="float").base64
 
 
 @pytest.mark.parametrize(

@@ -241,16 +241,6 @@ def test_no_id_or_tag_is_in_the_file_in_errors_or_in_a_repr(path: Path) -> None:
     assert not [text for text in said if salt.hex() in text or repr(salt)[2:-1] in text]
 
 
-def test_ten_thousand_ids_at_once(path: Path) -> None:
-    ledger = Ledger(path, cap=3)
-    ids = [f"item {i}" for i in range(10_000)]
-    for _ in range(3):
-        ledger.record(ids, protector=P, epsilon=1.0, releases=None)
-    with pytest.raises(LedgerCapError):
-        ledger.record(ids, protector=P, epsilon=1.0, releases=None)
-    assert ledger.total == 30_000
-
-
 def test_spent_is_the_sum_of_epsilons(path: Path) -> None:
     ledger = Ledger(path)
     for epsilon in (0.1, 0.2, 0.3):

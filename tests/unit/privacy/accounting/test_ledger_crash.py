@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import random
-import signal
 import subprocess
 import sys
 import threading
@@ -17,22 +14,9 @@ import pytest
 
 from harness.command_line import environment
 from harness.fresh_process import in_fresh_process
-from vecveil.errors import LedgerCapError
 from vecveil.privacy.accounting.ledger import Ledger, transaction
 
 P = "a1b2c3"
-BATCH = 500
-WRITER = f"""
-import sys
-from vecveil.privacy.accounting.ledger import Ledger
-ledger = Ledger(sys.argv[1])
-done = 0
-while True:
-    ledger.record([f"{{done}} {{i}}" for i in range({BATCH})], protector="{P}", epsilon=1.0)
-    done += 1
-    print(done, flush=True)
-"""
-
 HAMMER = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -58,48 +42,6 @@ def start(code: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)], env=environment(), stdout=subprocess.PIPE, text=True
     )
-
-
-@pytest.mark.slow
-def test_a_kill_at_any_time_leaves_what_was_acknowledged(tmp_path: Path) -> None:
-    """Killed at random moments, one file after another: acknowledged batches and at most one more."""
-    rng = random.Random()
-    for attempt in range(8):
-        path = tmp_path / f"{attempt}.ledger"
-        with start(WRITER, path) as writer:
-            assert writer.stdout is not None
-            acknowledged = int(writer.stdout.readline())
-            time.sleep(rng.uniform(0, 0.15))
-            writer.send_signal(signal.SIGKILL)
-            rest = writer.stdout.read().split("\n")[:-1]
-        acknowledged = int(rest[-1]) if rest else acknowledged
-        ledger = Ledger(path)
-        assert ledger.total in (acknowledged * BATCH, (acknowledged + 1) * BATCH)
-        ledger.verify()
-        assert all(ledger.count(f"{acknowledged - 1} {i}") == 1 for i in range(0, BATCH, 50))
-        ledger.record(["after"], protector=P, epsilon=1.0)
-        ledger.verify()
-
-
-@pytest.mark.slow
-@in_fresh_process
-def test_a_kill_while_the_file_is_made_leaves_none_or_a_whole_one(tmp_path: Path) -> None:
-    rng = random.Random()
-    for attempt in range(20):
-        path = tmp_path / f"{attempt}.ledger"
-        child = os.fork()
-        if child == 0:
-            try:
-                Ledger(path, cap=3)
-                time.sleep(5)
-            finally:
-                os._exit(0)
-        time.sleep(rng.uniform(0, 0.02))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        with Ledger(path, cap=3) as ledger:
-            ledger.verify()
-            assert ledger.cap == 3
 
 
 @pytest.mark.slow
@@ -206,27 +148,3 @@ def test_a_fork_waits_for_a_transaction_and_frees_the_lock_on_both_sides(tmp_pat
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     with ThreadPoolExecutor(1) as pool:  # free for other threads of the parent
         assert pool.submit(ledger.count, "a").result(timeout=60) == 1
-
-
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_an_object_may_be_sent_to_a_worker(tmp_path: Path, method: str) -> None:
-    ledger = Ledger(tmp_path / "releases.ledger", cap=10)
-    with multiprocessing.get_context(method).Pool(1) as pool:
-        pool.apply(ledger.record, (["a"],), {"protector": P, "epsilon": 1.0})
-    assert ledger.count("a") == 1
-
-
-def test_threads_share_one_object(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "releases.ledger", cap=30)
-
-    def one(_: int) -> bool:
-        try:
-            ledger.record(["a"], protector=P, epsilon=1.0)
-        except LedgerCapError:
-            return False
-        return True
-
-    with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(one, range(80))) == 30
-    assert ledger.count("a") == 30
-    ledger.verify()

@@ -111,15 +111,6 @@ def test_other_texts_and_seeds_draw_anew(kind: str, rewriters: dict[str, Rewrite
     assert other.rewrite(texts) != rewriter.rewrite(texts)
 
 
-def test_members_are_drawn_evenly(rewriters: dict[str, Rewriter]) -> None:
-    """Null: uniform over 5 members. False failure below 1e-6: χ² with 4 degrees of freedom above 35."""
-    texts = [f"patient {i} takes aspirin" for i in range(2000)]
-    out = rewriters["replace-semantic"].rewrite(texts)
-    counts = np.array([sum(text.endswith(f"takes {drug}") for text in out) for drug in DRUGS])
-    assert counts.sum() == 2000
-    assert ((counts - 400) ** 2 / 400).sum() < 35
-
-
 def test_a_type_without_members_is_blackened() -> None:
     rewriter = ReplacingByMembers(CONCEPT, members={"other": ("a", "b")})
     assert rewriter.rewrite(["take aspirin"]) == ["take *******"]

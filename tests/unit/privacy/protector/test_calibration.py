@@ -15,7 +15,7 @@ from vecveil.auditing.metrics import ClassificationTask, NeighbourTask, Similari
 from vecveil.errors import CalibrationError
 from vecveil.privacy.protector import Protector
 from vecveil.privacy.protector.data import Data
-from vecveil.privacy.protector.method import SMALLEST_NOISE, Candidate, Scale, calibrate, largest_noise
+from vecveil.privacy.protector.method import SMALLEST_NOISE, Candidate, Scale, calibrate
 from vecveil.privacy.sensitivity.shapes import NoiseShape
 
 DATA = token_data(400, 32)
@@ -32,20 +32,6 @@ def fresh_similarity(protector: Protector, seed: int = 99) -> float:
     X = np.concatenate([other.positive, other.background])
     task = SimilarityTask.of(X, pairs=4000, seed=seed)
     return task.relative(lambda V, rng: protector.protect(V, rng, noise=rng is not None), np.random.default_rng(seed))
-
-
-@pytest.mark.parametrize(
-    "scales",
-    [
-        {},
-        {"epsilon": 1.0, "noise_to_signal": 1.0},
-        {"epsilon": 1.0, "target_utility": 0.9},
-        {"epsilon": 1.0, "noise_to_signal": 1.0, "target_utility": 0.9},
-    ],
-)
-def test_exactly_one_scale(scales: dict[str, float]) -> None:
-    with raises("E-INPUT", "epsilon"):
-        fit(**scales)
 
 
 def test_a_given_noise_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,11 +99,6 @@ def test_several_draws_meet_the_target_on_average() -> None:
     assert noise(0, 3) not in alone
 
 
-def test_more_utility_means_less_noise() -> None:
-    epsilons = [fit(target_utility=t).mechanism.parameters()["epsilon"] for t in (0.5, 0.7, 0.9)]
-    assert epsilons == sorted(epsilons)
-
-
 def test_neighbours_and_labelled_tasks_can_be_the_target() -> None:
     near = fit(method="laplace", utility="neighbours", target_utility=0.7)
     assert near.report["utility_task"] == "neighbours"
@@ -154,40 +135,6 @@ def test_an_unreachable_target_names_sealed_search_or_its_candidates() -> None:
         fit(utility="sealed-search", candidates=10, collection_size=100_000, target_utility=0.99999)
     assert "raise `candidates`" in str(caught.value)
     assert "utility='sealed-search'" not in str(caught.value)
-
-
-def test_a_search_by_neighbours_reads_the_value_of_the_metric_without_its_interval(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    task = NeighbourTask(DATA.background, queries=100)
-
-    def release(X: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-        return X + np.random.default_rng(1).standard_normal(X.shape).astype(np.float32)
-
-    value = task.protected(release, np.random.default_rng(0)).value
-    monkeypatch.setattr(
-        "vecveil.privacy.utility.tasks.share_estimate", None
-    )  # the interval's bootstrap fails from here
-    assert task.relative(release, np.random.default_rng(0)) == value
-
-
-def test_fixed_noise_never_fails_for_want_of_utility() -> None:
-    """With the noise given, a map that costs much is still the caller's choice."""
-    protector = fit(method="subspace", rank=28, epsilon=20.0)
-    assert protector.report["parameters"]["rank"] == 28
-    assert fit(method="subspace", noise_to_signal=5.0).released_dimension == 32
-
-
-@pytest.mark.parametrize("threshold", [0.03, 0.5, 7.0, 60.0])
-def test_bisection_finds_the_largest_noise(threshold: float) -> None:
-    found = largest_noise(lambda noise: 1.0 if noise <= threshold else 0.0, 0.5)
-    assert found is not None
-    assert threshold / 1.01 < found <= threshold
-
-
-def test_bisection_at_the_ends() -> None:
-    assert largest_noise(lambda noise: 0.4, 0.5) is None
-    assert largest_noise(lambda noise: 0.6, 0.5) == 100.0
 
 
 def test_a_task_that_clean_vectors_cannot_do_is_refused() -> None:

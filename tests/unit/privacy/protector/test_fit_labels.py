@@ -88,13 +88,6 @@ def test_methods_fit_save_and_load(method: str, scale: dict[str, float], tmp_pat
     np.testing.assert_array_equal(loaded.protect(X, 3), protector.protect(X, 3))
 
 
-def test_the_target_utility_is_kept() -> None:
-    X, labels = labelled()
-    protector = vecveil.fit_labels(X, labels, target_utility=0.5)
-    (asked,) = (protector.report["utility"][key]["relative"] for key in [protector.report["utility_task"]])
-    assert asked == pytest.approx(0.5, abs=0.05)
-
-
 def test_covariance_puts_noise_where_the_labels_differ() -> None:
     X, labels = labelled()
     protector = vecveil.fit_labels(X, labels, method="covariance", epsilon=30.0)

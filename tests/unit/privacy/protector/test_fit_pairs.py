@@ -262,14 +262,6 @@ def test_near_duplicates_are_grouped_transitively() -> None:
     np.testing.assert_array_equal(ids[:1300], ids[1300:][::-1])
 
 
-def test_share_recovered() -> None:
-    marks = np.array([[1], [1], [0], [0]])
-    assert share_recovered(np.array([[4.0], [3], [2], [1]]), marks) == 1.0
-    assert share_recovered(np.ones((4, 1)), marks) == 0.5  # ties are no knowledge
-    assert share_recovered(np.array([[1.0], [2], [3], [4]]), marks) == 1.0  # the wrong way round
-    assert share_recovered(np.array([[3.0, 2, 1]]), np.array([[1, 0, 1]])) == 0.5
-
-
 @pytest.mark.parametrize("column", range(4))
 def test_ties_earn_chance_wherever_the_label_stands(column: int) -> None:
     marks = np.eye(4)[[column] * 6]
@@ -298,17 +290,6 @@ def test_reduced_output_and_tasks_that_compare_with_clean_vectors() -> None:
     task.same_space = True
     with raises("E-INPUT", "output"):
         fit(**FIXED, output="reduced", utility=task)
-
-
-def test_the_concept_distance_shrinks_by_erasure() -> None:
-    plain, erased = fit(method="laplace"), fit(**FIXED)
-    assert plain.report["concept_distance"]["exact"]
-    assert erased.report["concept_distance"]["exact"]  # noise in the kept dimensions alone
-    assert plain.report["concept_distance"]["distances"]["p50"] == pytest.approx(
-        plain.report["concept_distance"]["clean_median"]
-    )
-    medians = [one.report["concept_distance"]["distances"]["p50"] for one in (erased, plain)]
-    assert medians[0] < medians[1]
 
 
 def test_several_concepts_in_one_shape() -> None:

@@ -16,24 +16,6 @@ from harness.errors import raises
 from vecveil.privacy.protector.fitting import PairTexts
 from vecveil.privacy.sensitivity.concept_subspace import cross_covariance
 
-LABELLED = [vecveil.Concept.from_labels("topic", ["sad", None] * 20), vecveil.Concept("topic", labels_column="topic")]
-
-
-NEEDS_PAIRS: list[dict[str, Any]] = [{"method": "textcrafter", "radius": 0.5}, {"target_advantage": 0.1}]
-
-
-@pytest.mark.parametrize("concept", LABELLED, ids=["labels", "column"])
-@pytest.mark.parametrize("asked", NEEDS_PAIRS, ids=["method", "scale"])
-def test_what_needs_pairs_is_refused_for_labels_before_the_encoder_is_loaded(
-    concept: vecveil.Concept, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def load(*_: Any, **__: Any) -> None:
-        pytest.fail("the encoder was loaded")
-
-    monkeypatch.setattr("vecveil.privacy.protector.fitting.load_encoder", load)
-    with raises("E-INPUT", next(iter(asked))):
-        vecveil.fit(["a text", "another"] * 20, concept, **asked)
-
 
 @pytest.mark.parametrize("fitted", [vecveil.fit, partial(vecveil.fit, method="redact"), vecveil.frontier])
 def test_the_name_of_a_concept_is_no_concept(fitted: Any) -> None:

@@ -116,12 +116,6 @@ def test_the_values_of_each_step(dtype: Any) -> None:
     assert np.abs(whole).max() == 127
 
 
-@pytest.mark.parametrize("name", ["normalise", "truncate", "float16", "binary"])
-def test_steps_that_change_nothing_the_second_time(name: str) -> None:
-    once = STEPS[name].apply(rows(np.float64))
-    np.testing.assert_allclose(STEPS[name].apply(once), once, rtol=1e-15)
-
-
 def test_steps_at_the_edges() -> None:
     zeros = np.array([[0.0, -0.0, 1e-300, -1e-300]])
     np.testing.assert_array_equal(Step("binary").apply(zeros), [[1, 1, 1, -1]])

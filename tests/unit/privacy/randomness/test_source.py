@@ -45,16 +45,6 @@ def test_each_call_has_a_new_key() -> None:
     assert len({resolve_stream(None, 1).words(1).tobytes() for _ in range(200)}) == 200
 
 
-def test_words_are_uniform_bytes() -> None:
-    """Null: bytes are uniform. False failure: 1e-6. Control: bytes with a cleared bit fail."""
-    from scipy import stats
-
-    drawn = resolve_stream(None, 64).words(1024).view(np.uint8).ravel()
-    assert stats.chisquare(np.bincount(drawn, minlength=256)).pvalue > 1e-6
-    skewed = np.where(np.arange(drawn.size) % 50 == 0, drawn & 0x7F, drawn)
-    assert stats.chisquare(np.bincount(skewed, minlength=256)).pvalue < 1e-6
-
-
 def test_rows_and_blocks_are_addressed() -> None:
     stream = resolve_stream(7, 20)
     words = stream.words(6)

@@ -65,16 +65,6 @@ def test_dead_dimensions_get_the_floor() -> None:
     assert diagonal_concept_shape(moments, floor=0.01).smallest_eigenvalue == pytest.approx(0.01 / 1.01)
 
 
-def test_more_directions_come_closer_to_the_full_shape() -> None:
-    full = concept_covariance_shape(MOMENTS, floor=1e-9)
-    costs = [cost(low_rank_concept_shape(MOMENTS, r, floor=1e-9), MOMENTS.C, MOMENTS.M) for r in range(1, N_DIM + 1)]
-    assert (np.diff(costs) < 1e-9).all()
-    assert costs[0] < cost(NoiseShape.isotropic(N_DIM), MOMENTS.C, MOMENTS.M)
-    every = low_rank_concept_shape(MOMENTS, N_DIM, floor=1e-9)
-    np.testing.assert_allclose(every.covariance(), full.covariance(), atol=1e-6)
-    assert repr(low_rank_concept_shape(MOMENTS, 2)) == "NoiseShape(rank 2 + floor, n=8)"
-
-
 def test_the_floor_of_the_low_rank_shape() -> None:
     assert low_rank_concept_shape(MOMENTS, 7, floor=0.5).smallest_eigenvalue == pytest.approx(0.5)
     alike = low_rank_concept_shape(MOMENTS, 3, floor=1.0)

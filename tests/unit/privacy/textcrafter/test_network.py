@@ -1,4 +1,4 @@
-"""ProtectPolicy: against torch's own encoder layer, against the NumPy form, and what T = 1 leaves out."""
+"""ProtectPolicy: against torch's own encoder layer, against the NumPy form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from harness.errors import raises
-from vecveil.privacy.mechanisms.textcrafter import BRANCHES, branch_shapes
+from vecveil.privacy.mechanisms.textcrafter import BRANCHES
 from vecveil.privacy.textcrafter.policy_gradient import ProtectPolicy
 from vecveil.privacy.textcrafter.policy_settings import PolicySettings
 
@@ -96,17 +96,6 @@ def test_the_numpy_form_equals_it(tokens: int) -> None:
     np.testing.assert_allclose(np.linalg.norm(weights.direction(exact), axis=1), 1, atol=1e-12)
 
 
-@pytest.mark.parametrize("tokens", [1, 3])
-def test_names_and_shapes_are_those_of_the_file(tokens: int) -> None:
-    module = ProtectPolicy(N, dataclasses.replace(SETTINGS, tokens=tokens, expansion=3), torch.Generator())
-    wanted: dict[str, tuple[int, ...]] = {"log_sigma": (N,)}
-    for branch in BRANCHES:
-        shapes = branch_shapes(N, tokens, 3 * N // tokens)
-        wanted |= {f"{branch}.{name}": shape for name, shape in shapes.items()}
-    assert {name: tuple(one.shape) for name, one in module.state_dict().items()} == wanted
-    assert (module.log_sigma == -0.5).all()
-
-
 def test_weights_and_module_are_each_others_copy() -> None:
     module = _policy(2)
     weights = module.to_weights()
@@ -121,27 +110,6 @@ def test_weights_and_module_are_each_others_copy() -> None:
     assert (weights.arrays["log_sigma"] != 0).all()  # no view of the module
 
 
-def test_over_one_token_queries_and_keys_do_nothing() -> None:
-    for tokens in (1, 4):
-        module = _policy(tokens)
-        x = _vectors(9)
-        width = N // tokens
-        before, _ = module.eval()(x)
-        before.square().sum().backward()
-        queries_and_keys = slice(0, 2 * width)
-        gradient = module.mean.attention.qkv.weight.grad[queries_and_keys]
-        with torch.no_grad():
-            module.mean.attention.qkv.weight[queries_and_keys].mul_(-3)
-            after, _ = module(x)
-        if tokens == 1:
-            assert gradient.count_nonzero() == 0
-            assert torch.equal(before, after)
-        else:
-            assert gradient.count_nonzero() > 0.9 * gradient.numel()
-            assert (before - after).abs().max() > 1e-3
-        assert module.mean.attention.qkv.weight.grad[2 * width :].count_nonzero() > 0
-
-
 @pytest.mark.parametrize("tokens", [1, 4])
 def test_dropout_draws_from_our_generator_alone(tokens: int) -> None:
     x = _vectors(5)
@@ -153,16 +121,6 @@ def test_dropout_draws_from_our_generator_alone(tokens: int) -> None:
     assert not torch.equal(first(x)[0], outputs[0])  # the masks change from call to call
     assert torch.equal(first.eval()(x)[0], second.eval()(x)[0])
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_dropout_keeps_the_mean_of_what_it_masks() -> None:
-    """False failure: |z| > 6, 2e-9."""
-    module = _policy(1, dropout=0.25)
-    drop = module.mean.drop.train()
-    masked = drop(torch.ones(400_000))
-    assert set(masked.unique().tolist()) == {0.0, float(np.float32(1 / 0.75))}
-    error = (masked.double().mean() - 1) / (0.25 / 0.75 / 400_000) ** 0.5
-    assert abs(error) < 6
 
 
 def test_branches_start_apart_and_the_seed_decides() -> None:

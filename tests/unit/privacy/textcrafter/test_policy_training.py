@@ -18,24 +18,6 @@ def trained(**changes: Any) -> TrainedPolicy:
     return train_policy(vectors(), classifier(), centroids(), settings(**changes), show_progress=False)
 
 
-@pytest.mark.parametrize("direction", ["learnt", "untrained"])
-def test_the_mean_is_learnt_with_dropout(direction: str) -> None:
-    """A masked unit has a gradient of exactly zero. v has dropout only where it is learnt."""
-    asked = settings(direction=direction, dropout=0.5, batch_size=1)
-    learner = PolicyGradient(vectors(), classifier(), centroids(), asked, seed=0)
-    learner.step(torch.tensor([0]))
-    unread = learner.module.mean.contract.bias.grad == 0
-    assert 0 < unread.sum() < N  # masked behind `contract`; without dropout none is
-    x = torch.from_numpy(vectors(5))
-    assert not torch.equal(learner.module.mean(x), learner.module.mean(x))
-    same = torch.equal(learner.module.direction_of(x), learner.module.direction_of(x))
-    assert same == (direction == "untrained")
-    ends = [
-        trained(direction=direction, epochs=1, dropout=share).weights.arrays["mean.head.weight"] for share in (0.0, 0.5)
-    ]
-    assert not np.array_equal(*ends)
-
-
 @pytest.mark.parametrize("direction", ["learnt", "untrained", "embedding", "reparametrised"])
 def test_it_learns(direction: str) -> None:
     curves = trained(epochs=15, direction=direction).curves
@@ -114,26 +96,6 @@ def test_what_has_no_gradient_stays_as_it_was_drawn() -> None:
 def test_the_entropy_bonus_keeps_sigma_up() -> None:
     plain, bonus = trained(epochs=6), trained(epochs=6, entropy=0.1)
     assert bonus.curves.last.mean_log_sigma > plain.curves.last.mean_log_sigma + 0.05
-
-
-def test_what_is_returned_has_settings_and_curves() -> None:
-    policy = trained()
-    assert policy.settings == settings()
-    assert [one.epoch for one in policy.curves.epochs] == [0, 1, 2, 3, 4]
-    assert policy.seconds == policy.curves.last.seconds > 0
-
-
-def test_the_bar_says_what_is_learnt(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vecveil.runtime._has_size", lambda: True)
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setenv("LINES", "24")
-    train_policy(vectors(), classifier(), centroids(), settings(epochs=1), show_progress=True)
-    shown = capsys.readouterr().err
-    assert "Policy: 100%" in shown
-    for word in ("reward -", "p(PII) 0.", "drift 0."):
-        assert word in shown
-    train_policy(vectors(), classifier(), centroids(), settings(epochs=1), show_progress=False)
-    assert capsys.readouterr().err == ""
 
 
 def test_memory_that_does_not_suffice_halves_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:

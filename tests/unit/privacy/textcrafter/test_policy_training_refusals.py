@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ import torch
 
 from harness.errors import raises
 from unit.privacy.textcrafter.planted_policy import N, centroids, classifier, settings, vectors
-from vecveil.errors import MissingDependencyError, TrainingError
+from vecveil.errors import TrainingError
 from vecveil.privacy.textcrafter import PiiClassifier, train_policy
 from vecveil.privacy.textcrafter.policy_gradient import PolicyGradient
 
@@ -49,14 +47,6 @@ def test_vectors_that_are_refused(X: Any, code: str, param: str, words: list[str
         train_policy(X, classifier(), centroids(), settings(), show_progress=False)
     for word in words:
         assert word in str(caught.value)
-
-
-def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "vecveil.privacy.textcrafter.policy_gradient", raising=False)
-    monkeypatch.delitem(sys.modules, "vecveil.privacy.textcrafter.policy_training", raising=False)
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'vecveil\[textcrafter\]'"):
-        importlib.import_module("vecveil.privacy.textcrafter.policy_training")
 
 
 def test_norms_within_the_tolerance_are_taken() -> None:

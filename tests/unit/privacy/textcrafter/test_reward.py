@@ -33,25 +33,12 @@ def test_terms_and_reward_by_hand() -> None:
     assert reward.total(terms).item() == pytest.approx(-10 * _p(-1.5) - 7 * 3)
 
 
-@pytest.mark.parametrize(("beta", "gamma"), [(1, 0), (0, 1)])
-def test_each_coefficient_weighs_its_own_term(beta: float, gamma: float) -> None:
-    reward = Reward(CLASSIFIER, _settings(beta=beta, gamma=gamma), dtype=torch.float64)
-    found = reward.total(reward.terms(MOVED, C)).item()
-    assert found == pytest.approx(-beta * _p(-1.5) - gamma * 3)
-
-
 def test_the_baseline_is_the_reward_of_leaving_the_vector_as_it_is() -> None:
     clean = -10 * _p(2.5) - 7 * 4.0
     for scale in (1.0, 0.5, 0.0):
         asked = _settings(baseline_scale=scale)
         found = Reward(CLASSIFIER, asked, dtype=torch.float64).baseline(E, C)
         assert found.item() == pytest.approx(scale * clean)
-
-
-def test_the_probability_is_the_classifiers() -> None:
-    X = np.random.default_rng(0).standard_normal((50, 3))
-    found = Reward(CLASSIFIER, _settings(), dtype=torch.float64).p_pii(torch.from_numpy(X))
-    np.testing.assert_allclose(found.numpy(), CLASSIFIER.probability(X), rtol=1e-12)
 
 
 def test_targets_are_the_nearest_centroid_or_the_one_with_the_least_p() -> None:

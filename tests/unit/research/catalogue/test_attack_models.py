@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from research import decoders, load_spec, run, summarise, tables
 from research.bench import Bench
 from research.catalogue import experiment_named
 from research.catalogue.attacks import AttackModelsSpec, attack_findings
-from research.decoders import DecoderSpec, base_decoder, copied, make_attack, only_one, published_in, trained_as
+from research.decoders import DecoderSpec, base_decoder, copied, make_attack, published_in
 from research.experiment import Cell, Records
 from vecveil.auditing.attacks.reconstruction.t5 import PublishedCheckpoint
 from vecveil.errors import DataFileError
@@ -168,59 +167,6 @@ def test_published_weights_are_gone_on_from(tmp_path: Path) -> None:
     found = attack()
     assert found.start_from == PublishedCheckpoint(tmp_path / "hypothesiser", tmp_path / "corrector")
     assert found._settings()["start_from"] == tmp_path.name  # wherever it lies
-
-
-def test_a_base_that_was_stopped_comes_to_the_same_decoder(
-    place: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from vecveil.auditing.attacks.reconstruction import decoder as plans
-    from vecveil.privacy import training as fitting
-
-    short = TINY["geia"].replace("epochs: 6", "epochs: 2", 1).replace("500", "120")
-    path = described(place, tmp_path, decoders=f"geia: {short}")
-    spec, bench = bench_of(path, place[0], tmp_path / "whole" / "attacks" / "work")
-    whole = base_decoder(bench, "sts12", "geia", spec.decoder("geia"))
-    _, bench = bench_of(path, place[0], tmp_path / "stopped" / "attacks" / "work")
-    validated = plans.mean_loss
-    calls: list[int] = []
-
-    def stop(*given: Any) -> float:
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return validated(*given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(plans, "mean_loss", stop)
-        with pytest.raises(KeyboardInterrupt):
-            base_decoder(bench, "sts12", "geia", spec.decoder("geia"))
-    steps: list[Any] = []
-    learn = fitting._learn
-    monkeypatch.setattr(fitting, "_learn", lambda *a: steps.append(1) or learn(*a))
-    stopped = base_decoder(bench, "sts12", "geia", spec.decoder("geia"))
-    assert len(steps) < trained_as(whole)["steps"]  # the first epoch was not learnt again
-    assert trained_as(stopped)["epochs"] == 2
-    weights = [(folder / "decoder.safetensors").read_bytes() for folder in (whole, stopped)]
-    assert weights[0] == weights[1]
-
-
-def test_of_two_that_want_a_folder_one_waits(tmp_path: Path) -> None:
-    order: list[str] = []
-    wants = threading.Event()
-
-    def other() -> None:
-        wants.set()
-        with only_one(tmp_path / "decoder"):
-            order.append("second")
-
-    thread = threading.Thread(target=other)
-    with only_one(tmp_path / "decoder"):
-        thread.start()
-        wants.wait()
-        thread.join(0.2)
-        order.append("first")
-    thread.join()
-    assert order == ["first", "second"]
 
 
 def test_settings_hold_what_a_cell_depends_on(place: tuple[Path, Path], tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.fresh_process import in_fresh_process
-from research import records
 from research.textcrafter import defences
 
 
@@ -48,10 +47,3 @@ def test_of_two_processes_one_trains(tmp_path: Path) -> None:
         assert one.exitcode == 0
     assert [found.get(), found.get()] == ["policy", "policy"]
     assert (tmp_path / "log").read_text() == "trained\n"
-
-
-def test_a_lock_goes_with_its_holder(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    for _ in range(2):  # the second time the file of the lock is already there
-        with records.only_one(path):
-            assert path.with_name("x.lock").exists()

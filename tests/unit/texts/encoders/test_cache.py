@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sqlite3
 import stat
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -158,25 +156,6 @@ def test_two_processes_write_at_once(tmp_path: Path) -> None:
     cache = EmbeddingCache(tmp_path, "f")
     assert assert_only_right_vectors(cache, texts_of(2000)) == 1800
     assert [path.name for path in tmp_path.iterdir()] == [cache.path.name]
-
-
-@pytest.mark.parametrize("attempt", range(3))
-def test_kill_9_leaves_a_usable_cache(tmp_path: Path, attempt: int) -> None:
-    process = writer(tmp_path, 0, 100_000)
-    assert process.stdout is not None
-    process.stdout.readline()
-    cache = EmbeddingCache(tmp_path, "f")
-    deadline = time.monotonic() + 60
-    while not cache.get(texts_of(20 * (attempt + 1), start=0), DIMENSION)[0]:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    before = assert_only_right_vectors(cache, texts_of(5000))
-    assert before >= 20
-    assert before % 20 == 0  # whole transactions only
-    cache.put(texts_of(5, start=900_000), vectors_of(texts_of(5, start=900_000)))
-    assert assert_only_right_vectors(cache, texts_of(5, start=900_000)) == 5
 
 
 def damage_noise(path: Path) -> None:

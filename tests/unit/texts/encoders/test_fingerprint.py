@@ -95,9 +95,3 @@ def test_objects_agree_with_each_other(tiny_folder: Path) -> None:
         return as_text_encoder(model, cache=None).fingerprint
 
     assert of(0) == of(0) != of(1)
-
-
-def test_minilm_has_one_fingerprint(minilm_folder: Path) -> None:
-    by_name = load_encoder("minilm", cache=None)
-    assert by_name.name == "minilm"
-    assert by_name.fingerprint == fingerprint(minilm_folder)

@@ -87,16 +87,3 @@ def test_refuses_what_cannot_be_fitted() -> None:
         LsaEncoder.fit(made_texts(), dimension=5, ngrams=3)
     with raises("E-INPUT", "name"):
         load_encoder("lsa")
-
-
-def test_a_protector_tells_two_encoders_apart(fitted: LsaEncoder) -> None:
-    import vecveil
-    from vecveil.errors import IncompatibleError
-
-    texts = made_texts(200, seed=4)
-    concept = vecveil.Concept.from_terms("letter", WORDS[:3])
-    encoder = load_encoder(fitted, cache=None)
-    protector = vecveil.fit(texts, concept, encoder, method="laplace", noise_to_signal=0.3)
-    assert protector.encode(texts[:5], 0).shape == (5, 10)
-    with pytest.raises(IncompatibleError):
-        protector.check_encoder(LsaEncoder.fit(texts, dimension=10))

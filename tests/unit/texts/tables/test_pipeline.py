@@ -197,12 +197,6 @@ class TestVectors:
         assert (counts.dimension, counts.released_dimension) == (8, 3)
         assert load(tmp_path / "b.parquet").dtype == np.float64
 
-    def test_one_row_and_duplicates(self, tmp_path, X):
-        for rows in (X[:1], X[[0, 0, 0]]):
-            np.save(tmp_path / "a.npy", rows)
-            protect_table(tmp_path / "a.npy", tmp_path / "b.npy", double, overwrite=True)
-            np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), rows * 2)
-
     def test_wrong_dimension_before_any_work(self, tmp_path, X, refuses):
         np.save(tmp_path / "a.npy", X)
         with refuses("a.npy", "384", "dimension 8", "encoder", error=IncompatibleError):
@@ -256,12 +250,6 @@ class TestTexts:
             protect_table(path, tmp_path / "b.parquet", double, encode=encode, carry=["clean"])
             (tmp_path / "b.parquet").unlink()
 
-    def test_text_lines_to_npy(self, write, tmp_path):
-        path = write("a.txt", "abc\nd\n")
-        counts = protect_table(path, tmp_path / "b.npy", double, encode=encode)
-        assert np.load(tmp_path / "b.npy").tolist() == [[6, 2], [2, 2]]
-        assert counts.left_out == ("text",)
-
     def test_vectors_are_taken_before_texts(self, tmp_path):
         table = {"text": ["a", None], "embedding": pa.array([[1.0], [2.0]], pa.list_(pa.float32()))}
         pq.write_table(pa.table(table), tmp_path / "a.parquet")
@@ -287,10 +275,6 @@ class TestTexts:
     def test_encoder_of_another_dimension(self, write, tmp_path, refuses):
         with refuses("5", "dimension 2", error=IncompatibleError):
             protect_table(write("a.txt", "a\n"), tmp_path / "b.npy", double, encode=encode, dimension=5)
-
-    def test_encoder_that_drops_rows(self, write, tmp_path, refuses):
-        with refuses("2 texts", "1 vectors", error=InvalidInputError):
-            protect_table(write("a.txt", "a\nb\n"), tmp_path / "b.npy", double, encode=lambda t: encode(t[1:]))
 
 
 class TestFailsClosed:
@@ -386,12 +370,6 @@ print(sorted({"pyarrow", "pandas", "torch"} & set(sys.modules)))
             read_table(write("a.parquet", b"PAR1" + b"0" * 20))
         with pytest.raises(MissingDependencyError):
             protect_table(write("a.txt", "a\n"), tmp_path / "b.parquet", double, encode=pytest.fail)
-
-    def test_public_names_are_sorted(self):
-        import vecveil.texts.tables as tables
-
-        assert list(tables.__all__) == sorted(tables.__all__)
-        assert all(hasattr(tables, name) for name in tables.__all__)
 
 
 MEASURE = """

@@ -7,9 +7,6 @@ import errno
 import io
 import json
 import os
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pyarrow as pa
@@ -189,27 +186,6 @@ class TestEveryWriter:
             writer.write(X)
         assert os.listdir(tmp_path) == [name]
         assert path.read_bytes() == b"old"
-
-    def test_file_size_limit_of_the_system(self, tmp_path, name):
-        """The same with a real refusal by the system, in a process of its own."""
-        code = f"""
-            import resource, signal, numpy as np
-            from vecveil.errors import DataFileError
-            from vecveil.texts.tables import open_writer
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-            try:
-                with open_writer({str(tmp_path / name)!r}) as writer:
-                    for _ in range(100):
-                        writer.write(np.random.rand(1000, 64))
-            except DataFileError as error:
-                print(error)
-        """
-        run = [sys.executable, "-W", "error", "-c", textwrap.dedent(code)]
-        done = subprocess.run(run, capture_output=True, text=True, check=True)
-        assert "disk is full" in done.stdout
-        assert done.stderr == ""
-        assert os.listdir(tmp_path) == []
 
     def test_error_of_the_caller_is_not_blamed_on_the_disk(self, tmp_path, name):
         with pytest.raises(ConnectionError), open_writer(tmp_path / name):
