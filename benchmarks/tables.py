@@ -247,8 +247,8 @@ def kept_dimensions(folder: Path = RESULTS) -> str:
         for key in shares
     )
     return (
-        f"{shown}\n\nNoise in all dimensions needs a larger ε, and changes the words recovered by at most {leak:.1f} "
-        f"points and the similarity kept by {kept:.1f}."
+        f"{shown}\n\nNoise in all dimensions changes the words recovered by at most {leak:.1f} points, and the "
+        f"similarity kept by {kept:.1f}."
     )
 
 
