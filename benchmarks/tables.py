@@ -228,7 +228,7 @@ def leakage(folder: Path = RESULTS) -> str:
 
 
 def kept_dimensions(folder: Path = RESULTS) -> str:
-    """Return a row for each number of kept dimensions (means over seeds), and what follows from these and others."""
+    """Return a row for each number of kept dimensions (means over seeds), and the effect of the noise's place."""
     rows: Rows = sorted(load("kept_dimensions", folder).get("rows", []), key=lambda row: (row["concept"], row["kept"]))
     cells, shares = dict[tuple[str, int, str], dict[str, float]](), ("recovered", "sts13_16")
     for setting in dict.fromkeys((row["concept"], row["kept"], row["noise"]) for row in rows):
@@ -242,21 +242,13 @@ def kept_dimensions(folder: Path = RESULTS) -> str:
     shown = table(["concept", "dimensions", "ε", "STS13–16 kept", "recovered"], lines, words=2)
     if not cells:
         return shown
-    fewer = [
-        f"{CONCEPTS[name]} {{recovered:+.1f}} and {{sts13_16:+.1f}} points".format_map(
-            {key: 100 * (cells[name, 128, "kept"][key] - cells[name, 304, "kept"][key]) for key in shares}
-        )
-        for name in dict.fromkeys(setting[0] for setting in cells)
-    ]
     leak, kept = (
         max(100 * abs(c[key] - cells[name, size, "kept"][key]) for (name, size, at), c in cells.items() if at == "all")
         for key in shares
     )
-    fewer_words = "; ".join(fewer).replace("-", "\u2212")
     return (
-        f"{shown}\n\nWith 128 dimensions instead of 304, the share of the words recovered and the similarity kept of "
-        f"STS13–16 change by: {fewer_words}. With noise in the kept dimensions instead of all, at a smaller ε, they "
-        f"change by at most {leak:.1f} and {kept:.1f} points."
+        f"{shown}\n\nNoise in all dimensions changes the words recovered by at most {leak:.1f} points, and the "
+        f"similarity kept by {kept:.1f}."
     )
 
 
@@ -270,10 +262,10 @@ def forecast(folder: Path = RESULTS) -> str:
     low = [100 * (network - point.value) for point, network in protected]
     above = [100 * (network - point.cautious) for point, network in protected if network > point.cautious]
     return (
-        f"The interval, {min(widths):.0f} to {max(widths):.0f} points wide, contained that in "
+        f"The interval, {min(widths):.0f} to {max(widths):.0f} points wide, contained the network's figure in "
         f"{sum(row['contains'] for row in rows)} of {len(rows)} cases. Behind protection the middle figure was "
-        f"{min(low):.0f} to {max(low):.0f} points too low, so the verdict takes the point halfway to the upper "
-        f"end (in log-odds), which the network exceeded in {len(above)} of {len(protected)}, by "
+        f"{min(low):.0f} to {max(low):.0f} points too low. The verdict therefore uses the point halfway to the upper "
+        f"end (in log-odds), chosen on these cases: the network exceeded it in {len(above)} of {len(protected)}, by "
         f"at most {max(above, default=0.0):.1f} points."
     )
 

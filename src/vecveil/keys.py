@@ -139,7 +139,7 @@ class KeyFile:
             )
             said += " (`path`). Make one with `vecveil key new FILE`; older data opens with its own key file alone."
             if missing and ":" in str(path):
-                said += f" In SERVICE:NAME:FILE, SERVICE is one of {', '.join(_SERVICES)}."
+                said += f" For a key in a KMS pass SERVICE:NAME:FILE, with SERVICE one of {', '.join(_SERVICES)}."
             raise KeyFileError(said, param="path") from None
         if others:
             raise KeyFileError(
@@ -269,7 +269,7 @@ def key_file_errors(path: Path) -> Iterator[None]:
 
 
 def others_can_open(status: os.stat_result) -> bool:
-    """Return whether other users than its owner can open a file."""
+    """Return whether users other than its owner can open a file."""
     return os.name == "posix" and bool(status.st_mode & 0o077)
 
 

@@ -176,7 +176,7 @@ def test_an_index_is_shared(tmp_path: Path) -> None:
     listed = index("members", "ingest", "--owner", public["owner"]).out.splitlines()
     assert listed[0].startswith(public["owner"])
     assert listed[1].endswith("reader  Anna")
-    assert "believes the storage" not in index("members", "ingest").err
+    assert "Only the storage says" not in index("members", "ingest").err
     assert "vecveil index members sealed:" in index("members", "anna").err
     typo = run("index", "members", place, "--seal-key", f"valt:https://vault.example/k:{keys['anna']}")
     assert "awskms, vault" in typo.err

@@ -573,7 +573,7 @@ def verify_index_command(index: str, seal_key: str, as_json: bool) -> None:
     data(f"{short_name(index)}: Commits without a gap: {found.commits:,}; head {found.head}.")
     data(f"Intact segments: {found.segments:,}, of {found.rows:,} rows and {found.bytes:,} bytes.")
     if found.unread:
-        data(f"Commits before a renewal of the keys, of which only the digests were compared: {found.unread:,}.")
+        data(f"Commits before a renewal of the keys (only their digests were compared): {found.unread:,}.")
     for public, commits in found.signed.items():
         data(f"Commits signed by {public}: {commits:,}.")
     if found.replaced:
@@ -613,7 +613,7 @@ def copy_index_command(index: str, dest: str, seal_key: str, as_json: bool) -> N
         chain, lost = copy(source, place)
     note(f"{short_name(dest)} is a copy of {short_name(index)} as of commit {chain.number:,}.")
     if lost:
-        warn(f"Later commits that this machine had seen there, and that are lost: {lost:,}.")
+        warn(f"Lost commits, which this machine had seen there: {lost:,}.")
     if as_json:
         data_json({"database": short_name(dest), "commits": chain.number, "head": chain.digest, "later": lost})
 
@@ -713,7 +713,7 @@ def _report_members(place: str, index: SealedIndex, as_json: bool) -> None:
         ]
         data("  ".join([member["public"], *filter(None, about)]))
     if found.founder not in (None, *(member["public"] for member in found.members)):
-        data(f"{found.founder}  shared it first, and is no member now")
+        data(f"{found.founder}  shared it first, no longer a member")
     if not found.members:
         note(f"{short_name(place)} was never shared: whoever has its key file may do everything.")
     if found.renewal_pending:
@@ -729,20 +729,18 @@ Examples:
 """,
 )
 @click.argument("index", metavar="sealed:PLACE")
-@click.option(
-    "--drop", is_flag=True, help="Also read all segments, and give up the rows of those missing or not opening."
-)
+@click.option("--drop", is_flag=True, help="Also read every segment, and remove those that are missing or do not open.")
 @shared.seal_key_option
 @shared.json_option
 def repair_command(index: str, drop: bool, seal_key: str, as_json: bool) -> None:
-    """Replace the last commits of a shared index, from the first refused one on, keeping the rows of members.
+    """Replace the first refused commit of a shared index and all later ones, and keep the rows of members.
 
-    Somebody who can write to the storage, such as a former member, can put a commit there that no member made, and
-    thereby stop everybody. Run this on a machine that uses the index: a commit that the machine has seen to be good is
-    never replaced. After an interruption repeat the command.
+    Anyone who can write to the storage, such as a former member, can stop all members with a commit that no member
+    made. Run this on a machine that uses the index: it never replaces a commit that the machine has accepted. After
+    an interruption repeat the command.
 
     A writer can stop readers with a segment that does not open. Restore damaged commits and segments with
-    `vecveil index copy`; without a copy use --drop. Older versions of the rows given up are then current again.
+    `vecveil index copy`; without a copy use --drop. Its rows are lost, and older versions of them current again.
     """
     with opened(index, seal_key) as one:
         found = one.repair(drop=drop)

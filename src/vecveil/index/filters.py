@@ -51,10 +51,11 @@ _STORED_ONLY = ("_node_content", "_haystack_document")
 
 
 def check_where(where: Where, owner: str, depth: int = 0, *, null: bool = True) -> None:
-    """Raise for a filter that `MetadataTable.mask` cannot evaluate, or that compares with null without ``null``.
+    """Raise `InvalidInputError` for a filter that `MetadataTable.mask` cannot evaluate.
 
     Args:
-        depth: number of joins around it.
+        depth: number of enclosing joins.
+        null: accept comparisons with null.
     """
     if isinstance(where, pc.Expression):
         return
@@ -88,7 +89,7 @@ def check_where(where: Where, owner: str, depth: int = 0, *, null: bool = True) 
             if operator in _ORDERS and (isinstance(operand, bool) or not isinstance(operand, str | int | float)):
                 raise _refused(owner, f"The operator {operator!r} of {name!r} takes a number, a text or a time.")
             if not null and any(value is None for value in listed):
-                raise _refused(owner, f"The condition on {name!r} is null. For rows without it: {{exists: false}}.")
+                raise _refused(owner, f"{name!r} is compared with null. For rows without it use {{exists: false}}.")
             if any(not _is_value(value) for value in listed):
                 raise _refused(
                     owner,
@@ -110,12 +111,14 @@ def is_empty(where: Where) -> bool:
 
 
 def check_forced(where: Any, owner: str, param: str) -> None:
-    """Raise for a filter that is not fit to decide which rows exist for somebody."""
-    # A tenant that is missing where the filter is made would select the rows of no tenant.
+    """Raise `InvalidInputError` for a filter that cannot restrict access: empty, no mapping, or a null in it."""
+    # A program that lacks its user's tenant would otherwise select the rows that have none.
     check_where(where, owner, null=False)
     if not isinstance(where, Mapping) or is_empty(where):
         raise InvalidInputError(
-            f"{owner}: `where` is a mapping with a condition. Every row matches one that has none.", param=param
+            f"{owner}: `where` must be a mapping with a condition: an empty one matches every row. To give access to "
+            "all rows use no filter.",
+            param=param,
         )
 
 

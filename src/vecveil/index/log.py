@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import math
 import os
 import re
@@ -83,7 +82,7 @@ Vectors = Literal["auto", "memory", "disk", "remote"]
 
 
 class FirstOwnerWarning(UserWarning):
-    """A member's first use of a shared index on this machine believes the storage about who shared it."""
+    """On the first use of a shared index, only the storage says who shared it."""
 
 
 class StorageOptions(TypedDict, total=False):
@@ -380,8 +379,8 @@ class SegmentLog:
             expected = keys.signer.public  # this key file made the index
         if expected is None and founder is not None and self.chain is None:
             warnings.warn(
-                f"This machine believes the storage that {founder} first shared {self.location}. Compare this with the "
-                "string that the owner gave you, or name that once: "
+                f"Only the storage says that {founder} first shared {self.location}. Compare this string with the one "
+                "that the owner gave you, or pin the owner's once: "
                 f"vecveil index members sealed:{self.location} --owner veil1… --seal-key FILE",
                 FirstOwnerWarning,
                 stacklevel=2,
@@ -416,7 +415,7 @@ class SegmentLog:
         return None
 
     def signer(self, number: int) -> str | None:
-        """Return the public string of whoever signed a commit."""
+        """Return the public string of a commit's signer."""
         return header_of(self.needed(number), number)[0].signer
 
     def needed(self, number: int) -> bytes:
@@ -913,7 +912,7 @@ class SegmentLog:
                 if known is not None and known.number > chain.number:  # this machine has seen a good commit there
                     raise refused or incomplete(self.location, commit_name(chain.number + 1))
                 contents = [self.needed(number) for number in numbers]
-                appends = list(map(self._refused_append, itertools.repeat(chain), numbers, contents))
+                appends = [self._refused_append(chain, *each) for each in zip(numbers, contents, strict=True)]
                 self.chain = None
                 # Each refused commit is replaced by one that adds its rows. Until then it is in the storage, so that
                 # another call continues after an interruption.
@@ -959,13 +958,12 @@ class SegmentLog:
         return chain, None
 
     def _refused_append(self, chain: Chain, number: int, content: bytes) -> tuple[Header, Body] | None:
-        """Return header and body of a commit beyond ``chain`` if a member added or deleted rows by it, else None.
+        """Return header and body of a commit beyond ``chain`` in which a member added or deleted rows, else None.
 
-        Writers who do not read cannot see what is wrong in the body of a commit before theirs; their rows are
-        acknowledged.
+        Writers who do not read cannot check the bodies of earlier commits: these rows have been acknowledged.
 
         Raises:
-            StoreError: an owner changed the index with it, and has therefore seen good commits before it.
+            StoreError: an owner changed the index in this commit, and so had accepted those before it.
         """
         body = None
         try:
@@ -979,8 +977,8 @@ class SegmentLog:
         signer = chain.members.listing.member(header.signer) if chain.members else None
         if signer is not None and "owner" in signer.roles:
             raise StoreError(
-                f"{_OWNER}.repair: an owner wrote {commit_name(number)} after a commit that is now refused or missing: "
-                f"{commit_name(chain.number + 1)} was altered since. Restore it with `vecveil index copy` from a copy.",
+                f"{_OWNER}.repair: {commit_name(chain.number + 1)} was altered or deleted after an owner wrote "
+                f"{commit_name(number)}. Restore a copy of the index with `vecveil index copy`.",
                 code="E-INDEX-CHAIN",
             )
         return None
@@ -1020,12 +1018,12 @@ class SegmentLog:
         return chain
 
     def _written_again(self, stored: StoredObject, key_id: str) -> StoredObject:
-        """Write the rows of an object under a new name: another member's commit has added a false one of its name."""
+        """Write the rows of an object under a new name, since another member's commit uses its name."""
         with contextlib.closing(Segment(self.storage.open(stored), stored.name, self.existing())) as segment:
             return self._write(segment.table(), (segment.dimension, segment.precision), key_id)
 
     def _opens(self, stored: StoredObject, layout: tuple[int | None, str | None]) -> bool:
-        """Return whether an object is there, undamaged, and of this layout, and all its rows can be read."""
+        """Return whether an object exists with this layout, and opens in every part that is read."""
         with contextlib.suppress(FileNotFoundError, SealingError, KeyFileError):
             file = self.storage.open(stored, fresh=True)
             with contextlib.closing(Segment(file, stored.name, self.existing(), front=stored.front)) as segment:

@@ -172,7 +172,7 @@ def _keys_in(public: str) -> tuple[X25519PublicKey, Ed25519PublicKey]:
     keys = content[:64]
     if content[64:] != _checksum(keys) or _written(content) != public:
         raise ValueError
-    # Under a point of small order anybody signs. Its image (1 + y) / (1 - y) on X25519's curve has a small order, too.
+    # Anyone can sign for a point of small order. Its image (1 + y) / (1 - y) on X25519's curve has small order, too.
     y = int.from_bytes(keys[32:], "little") % 2**255
     image = (1 + y) * pow(1 - y, _P - 2, _P) % _P
     for key in (keys[:32], image.to_bytes(32, "little")):

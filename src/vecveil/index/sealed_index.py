@@ -105,8 +105,8 @@ class IndexRepair:
     """Result of `SealedIndex.repair`.
 
     Attributes:
-        commits: names of the commits that were refused.
-        given_up: ``segment``, ``rows``, ``commit`` and ``signer`` of each segment that did not open.
+        commits: names of the replaced commits.
+        given_up: ``segment``, ``rows``, ``commit`` and ``signer`` of each segment that was missing or did not open.
     """
 
     commits: tuple[str, ...]
@@ -560,7 +560,7 @@ class SealedIndex:
         """Return a read-only view of the rows that match ``where``, a mapping.
 
         Other rows do not exist for the view: not in errors, ids or the document frequencies of ``hybrid``. Filters of
-        the view are mappings, too. The view closes with this index. ``where`` does not compare with None.
+        the view are mappings, too. The view closes with this index. ``where`` must not compare with None.
         """
         return _RestrictedIndex(self, where)
 
@@ -753,22 +753,22 @@ class SealedIndex:
             self._log.change_members(changed)
 
     def repair(self, *, drop: bool = False) -> IndexRepair:
-        """Replace each commit from the first refused one on by one that adds its rows, or none.
+        """Replace the first refused commit and all later ones.
 
-        Somebody who can write to the storage, such as a former writer, can put a commit there that no member made, and
-        thereby stop everybody. Readers have accepted neither it nor what follows; rows that members added or deleted
-        there are kept. Run it on a machine that uses the index: it refuses to replace a commit that this machine has
-        seen to be good. After an interruption call it again.
+        Anyone who can write to the storage, such as a former writer, can stop all members with a commit that no member
+        made. Readers refuse it and what follows. Additions and deletions by members in the replaced commits are kept.
+        Run it on a machine that uses the index: it refuses to replace a commit that this machine has accepted. After
+        an interruption call it again.
 
         Args:
-            drop: also read all segments, and give up the rows of those that are missing or do not open, after which
-                older versions of these rows are current again. If there is a copy of the index, restore it instead.
+            drop: also read every segment, and remove those that are missing or do not open. Their rows are lost, and
+                older versions of these are current again. If there is a copy of the index, restore it instead.
 
         Raises:
             InvalidInputError: the index was never shared.
             KeyFileError: this key file does not belong to an owner.
-            StoreError: a commit that this machine or another owner has seen is damaged, or with ``drop`` no segment
-                opens. Restore a copy.
+            StoreError: a commit that this machine or another owner has accepted is damaged, or with ``drop`` no
+                segment opens. Restore a copy.
         """
         with self._operation("repair", changes=True) as entry:
             commits, lost = self._log.repair(drop=drop)

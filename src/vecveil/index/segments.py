@@ -105,7 +105,7 @@ def _sections(rows: Any, n: int, precision: str) -> Iterator[tuple[str, Any]]:
 
 
 class _Directory(Struct, frozen=True):
-    """The sections of a segment, each with its position and length. A member who only adds can write anything here."""
+    """The sections of a segment, each with its position and length, as its writer gives them: nothing is trusted."""
 
     format: Literal[3]
     rows: Annotated[int, Meta(ge=0)]
@@ -114,10 +114,10 @@ class _Directory(Struct, frozen=True):
     sections: dict[str, tuple[int, int]]
 
     def sizes(self) -> Iterator[tuple[str, int | None]]:
-        """Yield the sections that every segment has, with the length of those whose values have a fixed size."""
+        """Yield the name of each section that a segment must have, and its length if the rows determine it."""
         N, width = self.rows, 2 if self.precision == "float16" else 1
-        yield from {"hashes": 8 * N, "order": 4 * N, "vector": N * self.dimension * width}.items()
-        yield from {"deleted": N, "has_text": N}.items()
+        fixed = {"hashes": 8 * N, "order": 4 * N, "vector": N * self.dimension * width, "deleted": N, "has_text": N}
+        yield from fixed.items()
         for name in _STRINGS:
             yield f"{name}.ends", 4 * (N + 1)
             yield name, None
@@ -255,9 +255,9 @@ class Segment:
 
     @contextlib.contextmanager
     def parsed(self) -> Iterator[None]:
-        """Raise `SealingError` where what the block reads is not what `write_segment` writes.
+        """Raise `SealingError` if the block fails on contents that `write_segment` does not write.
 
-        A member who only adds can write anything: no other member opens a segment before it is part of the index.
+        A writer may write any contents: no other member reads a segment before its commit.
         """
         try:
             yield

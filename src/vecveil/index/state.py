@@ -120,7 +120,7 @@ def load(segment: Segment, version: tuple[int, int], *, in_memory: bool = True) 
 
 
 def check_rows(segment: Segment) -> None:
-    """Read all that searches read of a segment; raise `SealingError` if something does not fit."""
+    """Read every part of a segment that a search reads; raise `SealingError` for an invalid one."""
     with segment.parsed():
         part, every = load(segment, (0, 0)), np.ones(segment.rows, np.bool_)
         hashes = hashes_of(segment.strings("id"))[part.order]

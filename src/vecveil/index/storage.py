@@ -278,7 +278,7 @@ class Storage:
         """Yield a file to write an object to; on a clean exit it is durable under ``name``.
 
         Args:
-            replace: replace an object of this name, at once.
+            replace: atomically replace an existing object of this name.
 
         Raises:
             FileExistsError: the name is taken.

@@ -216,7 +216,7 @@ class LearningPoint(Record, frozen=True):
 
     @property
     def cautious(self) -> float:
-        """Return the point halfway to the upper end in log-odds: forecasts were too low (benchmarks/forecast.py)."""
+        """Return the log-odds midpoint of value and upper end: values were too low (benchmarks/forecast.py)."""
         return float(expit(logit(np.clip([self.value, self.high], 1e-9, 1 - 1e-9)).mean()))
 
 

@@ -197,9 +197,10 @@ def grade(figure: LeakageFigure, besides: Sequence[object] = ()) -> Grade:
 
 
 def grade_ahead(decided: Grade, figure: LeakageFigure, forecast: LearningPoint | None) -> Grade:
-    """Return the grade halfway to the forecast's upper end, since an attacker has more texts than the audit.
+    """Return the grade of `LearningPoint.cautious` if it is worse, since an attacker has more texts than the audit.
 
-    Without a forecast no grade is mostly hidden. A figure at chance stays hidden if its interval contains the forecast.
+    Without a forecast no grade is mostly hidden. A figure at chance stays hidden unless the forecast's middle figure
+    exceeds its interval.
     """
     chance = figure.chance
     if decided not in ("hidden", "most", "part") or chance is None or figure.high is None:

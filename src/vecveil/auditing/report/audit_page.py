@@ -167,7 +167,7 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         "verdict": verdict,
         "tried": _tried(audit).lower(),
         "worst_words": worst_words(audit, verdict),
-        "ahead": ahead_words(audit),
+        "ahead": ahead_words(audit, verdict),
         "curve": learning_chart(audit),
         "evidence": _evidence(verdict.worst) or "the vectors",
         "bars": bars(audit, verdict),
@@ -229,7 +229,7 @@ def worst_words(audit: AuditRecord, verdict: Verdict) -> str:
         f"{_tried(audit)}, {worst.name}, recovered {percent(worst.value)} of the concept’s words from {source} "
         f"({interval(worst.low, worst.high)}){place}{clean}; guessing finds {percent(worst.chance)}."
     )
-    sentence += f" {ahead}" if (ahead := ahead_words(audit)) else ""
+    sentence += f" {ahead}" if (ahead := ahead_words(audit, verdict)) else ""
     if more is None:
         return sentence
     return (
@@ -238,18 +238,21 @@ def worst_words(audit: AuditRecord, verdict: Verdict) -> str:
     )
 
 
-def ahead_words(audit: AuditRecord) -> str:
-    """Return a sentence on what an attacker with more texts is expected to recover."""
+def ahead_words(audit: AuditRecord, verdict: Verdict) -> str:
+    """Return a sentence on what an attacker with more texts is expected to recover, and on what the verdict uses."""
     point = audit.forecast
     if point is None:
         return "The texts are too few to forecast what an attacker with more of them recovers."
     times = round(point.texts / audit.learning_curve[-1].texts)
     factor = "ten" if times == 10 else str(times)
-    taken = "" if audit.is_sealed else f"; the verdict takes {100 * point.cautious:.0f}{NBSP}%"
+    used = ""
+    high = verdict.worst.high
+    if not audit.is_sealed and verdict.grade in ("most", "part", "little") and high is not None:
+        used = f"; the verdict uses {100 * max(high, point.cautious):.0f}{NBSP}%"
     return (
         f"With {factor} times your texts ({count(point.texts)}) an attacker recovers about "
         f"{100 * point.value:.0f}{NBSP}% "
-        f"({interval(point.low, point.high)}){taken}."
+        f"({interval(point.low, point.high)}){used}."
     )
 
 

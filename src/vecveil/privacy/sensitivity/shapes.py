@@ -284,7 +284,7 @@ class NoiseShape:
 
 
 def is_orthonormal(basis: Matrix) -> bool:
-    """Return whether QᵀQ = I, but for what rounding entries to 22 bits changes: at most 2√n · 2⁻²³ (Cauchy-Schwarz)."""
+    """Return whether QᵀQ = I up to entries rounded to 22 bits, which change it by 2√n · 2⁻²³ (Cauchy-Schwarz)."""
     rounding = np.sqrt(len(basis)) * 2.0**-_ENTRY_BITS
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.allclose(basis.T @ basis, np.eye(basis.shape[1]), rtol=0, atol=max(1e-6, rounding)))

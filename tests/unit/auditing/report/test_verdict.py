@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from harness.sample_attacks import attack, clean_of, figure, settle
 from harness.sample_audit import sample_audit
@@ -55,7 +58,7 @@ def test_the_verdict_of_the_usual_case() -> None:
     assert said(sample_audit()) == (
         "The strongest of 3 attacks on one release of a text, mlp-adaptive, recovered 22.9 % of the concept’s words "
         "from protected vectors (21.4–24.4 %), 72.7 % from clean ones (71.2–74.2 %); guessing finds 12.2 %. With "
-        "ten times your texts (44,190) an attacker recovers about 23 % (21.9–23.9 %); the verdict takes 23 %. The "
+        "ten times your texts (44,190) an attacker recovers about 23 % (21.9–23.9 %); the verdict uses 24 %. The "
         "worst figure for these words: averaging-16 recovered 42.2 % (40.7–43.7 %) from several releases of one text."
     )
 
@@ -104,12 +107,20 @@ def test_the_verdict_is_read_at_ten_times_as_many_texts(
     assert grade_ahead(grade(main), main, point) == expected
 
 
-def test_the_report_names_the_point_that_the_verdict_takes() -> None:
+def test_the_report_names_the_point_that_the_verdict_uses() -> None:
     record = sample_audit("store")
     record["forecast"] |= {"value": 0.1, "high": 0.5}  # odds 1 : 9 and 1 : 1, halfway 1 : 3
-    assert "the verdict takes 25" in words.ahead_words(parse(record))
+    audit = parse(record)
+    verdict = decide(audit)
+    ahead = functools.partial(words.ahead_words, audit)
+    for high, used in ((0.244, 25), (0.4, 40)):  # the upper end of the measured interval, if that is higher
+        worst = structs.replace(verdict.worst, high=high)
+        assert f"the verdict uses {used}" in ahead(dataclasses.replace(verdict, grade="part", worst=worst))
+    for unused in ("hidden", "not", "unknown"):
+        assert "verdict" not in ahead(dataclasses.replace(verdict, grade=unused))
     record["parameters"]["mode"] = SEALED
-    assert "verdict" not in words.ahead_words(parse(record))
+    audit = parse(record)
+    assert "verdict" not in words.ahead_words(audit, decide(audit))
 
 
 def test_another_metric_above_chance_lowers_the_grade() -> None:
