@@ -149,7 +149,7 @@ def test_keys_ids_and_segments_are_kept_up(filled: Path, texts: list[str]) -> No
         assert index.count() == ROWS - 1
     done = run("index get", place, "n7", "nobody", *key, "--json")
     assert [(row["id"], row["text"]) for row in done.json["rows"]] == [("n7", texts[7])]
-    assert "1 of the ids have no row" in done.err
+    assert "1 of 2 ids not found" in done.err
     assert run("index get", place, "n7", *key).out == f"n7  {texts[7]}\n"
     assert run("index delete", place, "n7", "nobody", *key, "--json").json["rows"] == 1
     assert run("index get", place, "n7", *key).out == ""
@@ -176,7 +176,7 @@ def test_an_index_is_shared(tmp_path: Path) -> None:
     listed = index("members", "ingest", "--owner", public["owner"]).out.splitlines()
     assert listed[0].startswith(public["owner"])
     assert listed[1].endswith("reader  Anna")
-    assert "believes the storage" not in index("members", "ingest").err
+    assert "Only the storage says" not in index("members", "ingest").err
     assert "vecveil index members sealed:" in index("members", "anna").err
     typo = run("index", "members", place, "--seal-key", f"valt:https://vault.example/k:{keys['anna']}")
     assert "awskms, vault" in typo.err

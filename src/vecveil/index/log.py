@@ -380,8 +380,8 @@ class SegmentLog:
             expected = keys.signer.public  # this key file made the index
         if expected is None and founder is not None and self.chain is None:
             warnings.warn(
-                f"This machine believes the storage that {founder} first shared {self.location}. Compare this with the "
-                "string that the owner gave you, or name that once: "
+                f"Only the storage says that {founder} first shared {self.location}. Compare this string with the one "
+                "that the owner gave you, and pin the owner's on this machine: "
                 f"vecveil index members sealed:{self.location} --owner veil1… --seal-key FILE",
                 FirstOwnerWarning,
                 stacklevel=2,
