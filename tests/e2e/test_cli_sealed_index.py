@@ -149,7 +149,7 @@ def test_keys_ids_and_segments_are_kept_up(filled: Path, texts: list[str]) -> No
         assert index.count() == ROWS - 1
     done = run("index get", place, "n7", "nobody", *key, "--json")
     assert [(row["id"], row["text"]) for row in done.json["rows"]] == [("n7", texts[7])]
-    assert "1 of the ids have no row" in done.err
+    assert "1 of 2 ids not found" in done.err
     assert run("index get", place, "n7", *key).out == f"n7  {texts[7]}\n"
     assert run("index delete", place, "n7", "nobody", *key, "--json").json["rows"] == 1
     assert run("index get", place, "n7", *key).out == ""

@@ -279,7 +279,8 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
     scales = ", ".join(f"--{name.replace('_', '-')}" for name in SCALES)
     stage = named("detector", "hypernyms", "surrogate_key")
     refusals = {
-        f"Give exactly one of {scales}.": bool(method.scales) and len(named(*SCALES)) != 1 - (sealed and not given),
+        f"Give exactly one of {scales}; --target-utility 0.9 is a good start.": bool(method.scales)
+        and len(named(*SCALES)) != 1 - (sealed and not given),
         "Sealed search needs --candidates and --collection-size.": sealed and len(sealed_options) < 2,
         f"{''.join(sealed_options[:1] or query_noise)} belongs to sealed search (--utility sealed-search).": (
             not sealed and bool(sealed_options or query_noise)

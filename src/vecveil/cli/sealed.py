@@ -458,7 +458,7 @@ def get_command(index: str, ids: tuple[str, ...], seal_key: str, as_json: bool) 
     with opened(index, seal_key) as one:
         rows = one.get(ids, missing="skip")
     if absent := len(set(ids)) - len(rows.ids):
-        note(f"{absent:,} of the ids have no row.")
+        note(f"{absent:,} of {len(set(ids)):,} ids not found.")
     found = list(zip(rows.ids, rows.texts, rows.metadata, strict=True))
     if as_json:
         keys = ("id", "text", "metadata")

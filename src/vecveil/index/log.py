@@ -380,7 +380,7 @@ class SegmentLog:
         if expected is None and founder is not None and self.chain is None:
             warnings.warn(
                 f"Only the storage says that {founder} first shared {self.location}. Compare this string with the one "
-                "that the owner gave you, or pin the owner's once: "
+                "that the owner gave you, and pin the owner's on this machine: "
                 f"vecveil index members sealed:{self.location} --owner veil1… --seal-key FILE",
                 FirstOwnerWarning,
                 stacklevel=2,
