@@ -807,3 +807,81 @@ def test_a_writer_who_does_not_read_fills_the_index_unverified(shared: Shared, t
     assert (done.json["written"], done.json["compared"]) == (1, 0)
     with shared.open("reader") as reader:
         assert reader.get(["second"]).texts == ["new"]
+
+
+def test_repair_brings_no_forgotten_row_back(shared: Shared) -> None:
+    """A removed member kept an object, and a commit by which another member had added it under a higher number."""
+    now = shared.state()
+    with shared.open("writer") as writer:
+        add(writer, "second")
+    stored = shared.state().objects
+    [name] = stored.keys() - now.objects.keys()
+    content = (shared.place / name).read_bytes()
+    far = dataclasses.replace(now, complete=False, number=98, digest="0" * 64)
+    kept = forged(shared, "writer", far, adds=[stored[name]])
+    with shared.open("owner") as owner:
+        owner.forget(["second"])
+        add(owner, "third")
+        owner.compact()  # notes that the object is gone
+        assert name not in {**owner._log.advance().objects, **owner._log.advance().replaced}
+        (shared.place / name).write_bytes(content)
+        shared.put(99, kept)
+    for drop in (False, True):
+        shared.open("owner").repair(drop=drop)
+        assert sorted(shared.afresh("reader").ids()) == ["first", "third"]
+
+
+def test_a_late_writer_takes_back_no_commit_but_its_own(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It follows a false commit; an owner replaces that one, and in the end also the writer's, before it looks."""
+    now = shared.state()
+    shared.put(now.number + 1, signed(shared, "both", now))
+    with shared.open("writer") as writer:
+        create = writer._log.storage.create
+
+        def overtaken(name: str, *given: Any, **options: Any) -> None:
+            create(name, *given, **options)
+            if name == commit_name(now.number + 2):
+                assert len(shared.open("owner").repair().commits) == 2
+
+        monkeypatch.setattr(writer._log.storage, "create", overtaken)
+        with raises("E-INDEX-ROLLED-BACK"):  # whether the row exists is unknown
+            add(writer, "second")
+    assert sorted(shared.open("owner").ids()) == ["first", "second"]
+
+
+def test_repair_replaces_a_commit_that_is_too_large(shared: Shared) -> None:
+    number = shared.state().number + 1
+    with open(shared.place / commit_name(number), "wb") as file:
+        file.truncate(rules.MOST_BYTES + 1)
+    with raises("E-INDEX-CHAIN"):
+        shared.open("reader").count()
+    assert shared.open("owner").repair().commits == (commit_name(number),)
+    assert shared.open("reader").count() == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed("words.ends", lambda ends: ends[:1]),
+        changed("words.rows", lambda rows: rows + 2**20),
+        changed("words.rows", lambda rows: rows[:1]),
+        changed("words.lengths", lambda lengths: lengths[:1]),
+        changed("fields.0.rows", lambda rows: rows + 2**20),
+        changed("fields.0.rows", lambda rows: rows[:1]),
+        changed("fields.0.values", lambda values: b"\xff" * 64),
+    ],
+)
+def test_searches_name_a_segment_whose_words_or_fields_do_not_fit(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, change: Callable[..., Any]
+) -> None:
+    sections = segments._sections
+    monkeypatch.setattr(segments, "MANY", 1)
+    monkeypatch.setattr(segments, "_sections", lambda *rows: iter(change(dict(sections(*rows))).items()))
+    with shared.open("writer") as writer:
+        writer.add(["ill", "well"], ids=["a", "b"], vectors=np.eye(N)[:2], metadata=[{"x": "y"}, {"x": "z"}])
+    monkeypatch.setattr(segments, "_sections", sections)
+    with shared.open("reader") as reader:
+        for index in (reader, reader.restricted({"x": ["y", "z"]})):
+            with raises("E-SEAL-OPEN"):
+                index.search(np.ones(N), where={"x": "y"})
+                index.search(np.ones(N), words="ill well", mode="hybrid")

@@ -13,7 +13,7 @@ import operator as operators
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -126,6 +126,8 @@ class _Sections(Protocol):
 
     def array(self, section: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]: ...
 
+    def parsed(self) -> AbstractContextManager[None]: ...
+
 
 class MetadataTable:
     """The metadata of a segment, in columns by field and type.
@@ -155,15 +157,24 @@ class MetadataTable:
         """Return the table of a segment; a column is read when a condition needs it."""
 
         def column(i: int, kind: str, dtype: str) -> Column:
-            rows = segment.array(f"fields.{i}.rows", "<i4")
-            if kind not in _KINDS:
-                return rows, None
-            content = segment.content(f"fields.{i}.values")
+            with segment.parsed():
+                rows = segment.array(f"fields.{i}.rows", "<i4")
+                values = stored(segment.content(f"fields.{i}.values"), kind, dtype) if kind in _KINDS else None
+                if ((rows < 0) | (rows >= count)).any() or len(rows) != len(rows if values is None else values):
+                    raise ValueError
+                return rows, values
+
+        def stored(content: bytes, kind: str, dtype: str) -> Any:
             if kind == "text":
                 batch = pa.ipc.read_record_batch(pa.py_buffer(content), _TEXTS)
                 batch.validate(full=True)  # Arrow would read beyond the content
-                return rows, batch["value"]
-            return rows, np.array(json.loads(content), object) if dtype == "object" else np.frombuffer(content, dtype)
+                return batch["value"]
+            if dtype != "object":
+                return np.frombuffer(content, {"bool": np.bool_, "int64": np.int64, "float64": np.float64}[dtype])
+            listed = json.loads(content)
+            if not all(isinstance(value, int | float) for value in listed):
+                raise ValueError
+            return np.array(listed, object)
 
         fields = json.loads(segment.content("fields"))
         columns = {

@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
@@ -446,19 +447,20 @@ class SegmentLog:
                 ) from error
             if there != content:  # a commit has a random key: equal bytes are ours
                 return None
-        self._check_same_place(chain, created=name)
+        self._check_same_place(chain, created=content)
         with self._loading:
             self.chain, self.keys = after, self.existing().joined(after.members)
             self.memory.note(after)
         return after
 
-    def _check_same_place(self, chain: Chain, *, created: str | None = None) -> None:
+    def _check_same_place(self, chain: Chain, *, created: bytes | None = None) -> None:
         """Raise if the storage was exchanged since ``chain`` was read, and take back the commit ``created`` there."""
         last = self.content(chain.number)
         if last is not None and hashlib.sha256(last).hexdigest() == chain.digest:
             return
-        if created and last is not None:  # a missing one may return, and others may have gone on from ours
-            self.storage.delete([created])
+        # A missing one may return, and others may have gone on from ours. `repair` may have replaced ours.
+        if created and last is not None and self.content(chain.number + 1) == created:
+            self.storage.delete([commit_name(chain.number + 1)])
         raise self.memory.lost("was exchanged or made anew while this process had it open")
 
     def _check_writable(self, mark: Mark) -> None:
@@ -946,17 +948,21 @@ class SegmentLog:
             return names, lost
 
     def _followed(self, known: Head | None) -> tuple[Chain, StoreError | None]:
-        """Follow the chain to its head, or to the first commit that is refused; return the error of that one."""
-        chain = Chain.first(self._mark)
+        """Follow the chain to its head, or to the first commit that is refused; return the error of that one.
+
+        The state is that after which no object is added that the chain has removed, however long ago.
+        """
+        chain, gone = Chain.first(self._mark), set[str]()
         while (content := self.content(chain.number + 1)) is not None:
             try:
                 after = chain.follow(content, self.existing())
             except StoreError as error:
-                return chain, error
+                return replace(chain, voided=chain.voided | gone), error
             self.memory.check(known, after)
+            gone |= chain.replaced.keys() - after.replaced.keys()
             chain = after
         self.memory.check(known, chain)
-        return chain, None
+        return replace(chain, voided=chain.voided | gone), None
 
     def _refused_append(self, chain: Chain, number: int, content: bytes) -> tuple[Header, Body] | None:
         """Return header and body of a commit beyond ``chain`` if a member added or deleted rows by it, else None.

@@ -912,10 +912,15 @@ class SealedIndex:
     def _words_of(self, part: LoadedSegment) -> Words:
         with self._building, part.segment.parsed():
             if part not in self._words:
-                read = part.segment.array
-                self._words[part] = (
-                    Words(read) if part.segment.has("words") else Words.of(part.segment.strings("text").to_pylist())
+                segment = part.segment
+                words = (
+                    Words(segment.array, segment.parsed)
+                    if segment.has("words")
+                    else Words.of(segment.strings("text").to_pylist())
                 )
+                if len(words.lengths) != len(part):
+                    raise ValueError
+                self._words[part] = words
             return self._words[part]
 
     def _opened(self, places: list[tuple[LoadedSegment, int]]) -> Unsealed:
@@ -1029,7 +1034,9 @@ class _RestrictedIndex(SealedIndex):
 
     def _words_of(self, part: LoadedSegment) -> Words:
         if part not in self._words:
-            self._words[part] = self._index._words_of(part).among(self._mask(part))
+            words = self._index._words_of(part)
+            with part.segment.parsed():
+                self._words[part] = words.among(self._mask(part))
         return self._words[part]
 
 

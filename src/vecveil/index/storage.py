@@ -183,22 +183,18 @@ class Storage:
             return {f"{folder}/{entry['name'].rpartition('/')[2]}": _written(entry) for entry in files}
 
     def read(self, name: str, most: int) -> bytes:
-        """Return the content of a small object.
+        """Return the content of a small object; of one larger than ``most`` bytes only the front, which is invalid.
 
         Raises:
             FileNotFoundError: there is no such object.
-            StoreError: it is larger than ``most`` bytes.
         """
         with _reported(f"read {name}"):
             if self.local:
                 with self._opened(name) as file:
-                    content = file.read(most + 1) if os.fstat(file.fileno()).st_size <= most else None
-            else:  # one request, which bounds what is read
-                path = f"{self._root}/{name}"
-                content = bytes(self._retry(lambda: self._fs.cat_file(path, start=0, end=most + 1)))
-        if content is None or len(content) > most:
-            raise StoreError(f"{name} is larger than an object of its kind can be.", code="E-INDEX-STORAGE")
-        return content
+                    return file.read(most)
+            # one request, which bounds what is read
+            path = f"{self._root}/{name}"
+            return bytes(self._retry(lambda: self._fs.cat_file(path, start=0, end=most)))
 
     def has(self, name: str) -> bool:
         """Return whether there is an object."""

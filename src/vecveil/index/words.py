@@ -11,6 +11,7 @@ import hashlib
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -30,14 +31,21 @@ class Words:
 
     Args:
         read: returns an array that `word_sections` yields, or some values of it.
+        parsed: context in which postings are read; see `Segment.parsed`.
     """
 
-    def __init__(self, read: Callable[[str, npt.DTypeLike, slice], npt.NDArray[Any]]) -> None:
-        self._read = read
+    def __init__(
+        self,
+        read: Callable[[str, npt.DTypeLike, slice], npt.NDArray[Any]],
+        parsed: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._read, self._parsed = read, parsed
         whole = slice(None)
         self._terms = read("words", "<u8", whole)  # hashes, sorted
         self._ends = read("words.ends", "<u4", whole)
         self.lengths = read("words.lengths", "<f4", whole)
+        if len(self._ends) != len(self._terms) + 1:
+            raise ValueError
         if not (self.lengths >= 0).all():  # their sum counts for the rows of other segments, too
             raise ValueError
 
@@ -53,8 +61,12 @@ class Words:
         at = int(np.searchsorted(self._terms, term))
         if at == len(self._terms) or self._terms[at] != term:
             return None
-        span = slice(int(self._ends[at]), int(self._ends[at + 1]))
-        return self._read("words.rows", "<i4", span), self._read("words.counts", "<u2", span)
+        with self._parsed():
+            span = slice(int(self._ends[at]), int(self._ends[at + 1]))
+            rows, counts = self._read("words.rows", "<i4", span), self._read("words.counts", "<u2", span)
+            if self.lengths[rows].shape != counts.shape:
+                raise ValueError
+        return rows, counts
 
     def among(self, visible: Mask) -> Words:
         """Return the words of the rows in ``visible``: no word, and no posting, that only other rows have."""

@@ -187,6 +187,8 @@ def grade(figure: LeakageFigure, besides: Sequence[object] = ()) -> Grade:
         # Protection cannot hide what clean vectors do not reveal, but protected vectors may still leak.
         return "not" if against_clean(figure) == ABOVE_CLEAN else "unknown"
     if against_chance(figure) != ABOVE_CHANCE:
+        if against_clean(figure) == OVERLAP:
+            return "unknown"  # from few texts: the interval contains chance and the clean leak
         return "most" if besides else "hidden"
     left = (high - chance) / (1 - chance)
     if figure.clean is None:

@@ -64,6 +64,8 @@ def test_the_verdict_of_the_usual_case() -> None:
     ("main", "expected"),
     [
         (figure("R-precision", 0.12, 0.6, 0.12), "hidden"),
+        # Few texts: the interval contains chance, and what clean vectors reveal.
+        (figure("R-precision", 0.3, 0.6, 0.12, half=0.2), "unknown"),
         (figure("R-precision", 0.2, 0.6, 0.12), "most"),
         (figure("R-precision", 0.3, 0.6, 0.12), "part"),
         (figure("R-precision", 0.4, 0.6, 0.12), "little"),
