@@ -44,7 +44,9 @@ class Words:
         self._terms = read("words", "<u8", whole)  # hashes, sorted
         self._ends = read("words.ends", "<u4", whole)
         self.lengths = read("words.lengths", "<f4", whole)
-        if not (self.lengths >= 0).all():  # their sum affects the scores of other segments
+        if len(self._ends) != len(self._terms) + 1:
+            raise ValueError
+        if not (self.lengths >= 0).all():  # their sum counts for the rows of other segments, too
             raise ValueError
 
     @classmethod
@@ -117,7 +119,7 @@ def scores(query: str, segments: Sequence[tuple[Words, Mask]]) -> list[npt.NDArr
     result = [np.zeros(len(mask), np.float32) for _, mask in segments]
     for word in dict.fromkeys(words_of(query)):
         found = [(i, *posting) for i, (words, _) in enumerate(segments) if (posting := words.find(word)) is not None]
-        # A malicious writer may list a row several times.
+        # A segment's writer may list a row several times.
         frequency = sum(min(int(np.count_nonzero(segments[i][1][rows])), sizes[i]) for i, rows, _ in found)
         weight = np.log1p((documents - frequency + 0.5) / (frequency + 0.5))
         for i, rows, count in found:
