@@ -210,7 +210,7 @@ def test_an_index_is_shared(tmp_path: Path) -> None:
     assert dropped.out.endswith(f"signed by {public['ingest']}\n")
     assert index("get", "anna", "a").out == "a  hello\n"
     assert index("remove", "anna", public["owner"]).code == 0
-    assert index("members", "anna").out.splitlines()[-1] == f"{public['owner']}  shared it first, and is no member now"
+    assert index("members", "anna").out.splitlines()[-1] == f"{public['owner']}  shared it first, no longer a member"
 
 
 def test_an_index_is_verified_backed_up_and_restored(filled: Path, lsa: Path, texts: list[str]) -> None:
