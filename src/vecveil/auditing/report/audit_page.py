@@ -239,7 +239,7 @@ def worst_words(audit: AuditRecord, verdict: Verdict) -> str:
 
 
 def ahead_words(audit: AuditRecord, verdict: Verdict) -> str:
-    """Return a sentence on what an attacker with more texts is expected to recover, and on what the verdict uses."""
+    """Return a sentence on what an attacker with more texts is expected to recover, and what of it the verdict uses."""
     point = audit.forecast
     if point is None:
         return "The texts are too few to forecast what an attacker with more of them recovers."
@@ -247,8 +247,13 @@ def ahead_words(audit: AuditRecord, verdict: Verdict) -> str:
     factor = "ten" if times == 10 else str(times)
     used = ""
     high = verdict.worst.high
-    if not audit.is_sealed and verdict.grade in ("most", "part", "little") and high is not None:
-        used = f"; the verdict uses {100 * max(high, point.cautious):.0f}{NBSP}%"
+    if (
+        not audit.is_sealed
+        and verdict.grade in ("most", "part", "little")
+        and high is not None
+        and point.cautious > high
+    ):
+        used = f"; the verdict uses {100 * point.cautious:.0f}{NBSP}%"
     return (
         f"With {factor} times your texts ({count(point.texts)}) an attacker recovers about "
         f"{100 * point.value:.0f}{NBSP}% "

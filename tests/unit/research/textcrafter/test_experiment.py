@@ -44,7 +44,7 @@ def test_rows_of_the_table_have_all_seeds_and_controls_fewer() -> None:
                 seeds.setdefault(cell["defence"], set()).add(cell["seed"])
         assert seeds == expected
     policies = [cell["defence"] for cell in cells if cell["part"] == "curves"]
-    assert policies == ["textcrafter", "textcrafter-untrained", "textcrafter-embedding"]
+    assert policies == [*(f"textcrafter{one}" for one in ("", "-untrained", "-embedding", "-reparametrised"))]
 
 
 @pytest.mark.parametrize(
