@@ -228,7 +228,7 @@ class MemberKeys:
 
     @property
     def is_member(self) -> bool:
-        """Whether the list of members has this identity; of an unshared index, whether the key file has its keys."""
+        """Return whether the list of members, or the key file of an unshared index, has this identity's keys."""
         return (self.base if self._members is None else self._member) is not None
 
     def joined(self, members: Members | None) -> MemberKeys:

@@ -238,7 +238,7 @@ class SealedIndex:
 
     @property
     def reads(self) -> bool:
-        """Whether this key opens rows. A writer's key, or a provider without ``unwrap``, only adds and deletes rows."""
+        """Return whether this key opens rows; a writer's, or a provider without ``unwrap``, only adds and deletes."""
         self._log.state()
         return self._log.existing().reads
 

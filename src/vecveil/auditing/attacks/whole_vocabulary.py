@@ -54,8 +54,7 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
     p(word | y) = softmax(b + W y), with W and b of a linear discriminant whose classes are the words: the mean release
     of the texts that contain a word, over the covariance of all releases. With an oracle the moments are averages over
     fresh releases. Validation texts choose a ridge penalty. The paper trains W = A B, with A (V, rank); here a rank
-    below the full one truncates the discriminant. On words on no list the discriminant recovers 3 to 6 points more than
-    a trained W from clean vectors, and up to a point less behind an erasure.
+    below the full one truncates the discriminant.
 
     Estimates: ``r_precision`` (the main one) of the words on no list that at most 1 % of the training texts contain:
     of the k such words of a text, the share among the k best scored; and ``every``, the same share for all words, as

@@ -44,7 +44,7 @@ def command(
     """Read texts, learn the concept, protect the embeddings, attack them, and report what leaks.
 
     The protector is fitted on half of the texts and audited on the other half. Without --input the notes are
-    bundled and synthetic, and take about a minute. Files in the folder: protected.parquet, protector.vecveil,
+    bundled and synthetic, and take a minute or two. Files in the folder: protected.parquet, protector.vecveil,
     audit.json and audit.html.
     """
     for package in ("torch", "sklearn"):  # which the attacks need, after a minute
@@ -65,7 +65,7 @@ def command(
         return loaded
 
     if own is None:
-        note("The demo takes about a minute.")
+        note("The demo takes a minute or two.")
     with writing(out):
         result = run_demo(
             out,
