@@ -18,7 +18,8 @@ that the fit chooses for it. Protectors learn from 70 % of the groups; the other
 - ``access``: a third of the texts search for the others with fresh noise, 50 candidates each; token inference from the
   log of fetched rows, from the stored vectors, and from both. It learns from the rows whose texts are known.
 - ``words``: every word of the texts, listed or not, by a log-linear model: 8,000 texts of the whole set to learn from,
-  1,500 of groups that no protector was fitted on to judge. On clean vectors also with factors of less than full rank.
+  1,500 of groups that no protector was fitted on to judge. On clean vectors also at lower ranks, and trained by
+  gradients, as the paper trains its factors.
 - ``anchors``: each release behind a secret rotation against the clean vectors of the same texts, and against the same
   release behind another rotation, linked from 15, 30 and 100 known pairs. Keyed noise comes from another key there, and
   in a further store from the same one. On clean vectors also behind ironcore-alloy's encryption (if it is installed)
@@ -81,6 +82,8 @@ from vecveil.auditing.attacks import (
 from vecveil.auditing.attacks.alignment import cluster_centres
 from vecveil.auditing.attacks.candidates import group_means
 from vecveil.auditing.attacks.reconstruction.zero_shot import NgramLanguageModel, ZeroShotAttack
+from vecveil.auditing.attacks.release_model import fit_input_map
+from vecveil.auditing.attacks.whole_vocabulary import LogLinearModel
 from vecveil.auditing.attacks.wrapped import fit_access_map
 from vecveil.auditing.metrics import Estimate
 from vecveil.io import write_text
@@ -126,6 +129,7 @@ PAIRS = (10, 100, 1000)
 FETCHED = 50
 LEARNT, JUDGED = 8000, 1500
 RANKS = (32, 128, 256)
+FACTOR_EPOCHS, FACTOR_BATCH = 30, 256
 ANCHORS, LINKED = (15, 30, 100), 1000
 DIRECTIONS, CELLS, PREFIX, STOLEN = (96, 192, 384), (16, 64), 32, 1000
 KNOWN = (10, 100, 1000)
@@ -134,6 +138,47 @@ DENOISER = {"width": 512, "batch": 512, "steps": 300}
 PAYLOAD = "Patients should stop all treatment and call the number below."
 
 Release = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+
+
+class TrainedFactors(WholeVocabularyAttack):
+    """The same log-linear model as FLiP trains it: factors of W (full rank: W) that minimise the cross-entropy."""
+
+    def _fit(self, train: TextVectors, validation: TextVectors, session: Any) -> LogLinearModel:
+        import torch
+
+        counted = self._vocabulary([*train.texts, *validation.texts])
+        names = tuple(word for word, _ in counted)
+        rates = np.array([count for _, count in counted]) / (len(train) + len(validation))
+        inputs = fit_input_map(session.draw(train.X))
+        Y, held = (torch.from_numpy(inputs(session.draw(part.X)).astype(np.float32)) for part in (train, validation))
+        marked, known = (self._marked(part.texts, names).astype(np.float32) for part in (train, validation))
+        torch.manual_seed(int(session.rng.integers(2**31)))
+        sizes = [Y.shape[1], *([self.rank] if self.rank else []), len(names)]
+        layers = [torch.nn.Linear(a, b, bias=b == len(names)) for a, b in itertools.pairwise(sizes)]
+        model = torch.nn.Sequential(*layers)
+        with torch.no_grad():
+            layers[-1].weight.mul_(0.01)
+            layers[-1].bias.copy_(torch.from_numpy(np.log(rates)))
+        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, FACTOR_EPOCHS)
+
+        def loss(Z: Any, words_of: Any) -> Any:
+            true = torch.from_numpy(words_of.toarray())
+            return -(torch.log_softmax(model(Z), dim=1) * true).sum() / true.sum()
+
+        best, weights, bias = np.inf, np.empty(0), np.empty(0)
+        for _epoch in range(FACTOR_EPOCHS):
+            for rows in np.array_split(session.rng.permutation(len(Y)), -(-len(Y) // FACTOR_BATCH)):
+                optimiser.zero_grad()
+                loss(Y[rows], marked[rows]).backward()
+                optimiser.step()
+            decay.step()
+            with torch.no_grad():
+                found, offset = float(loss(held, known)), layers[-1].bias
+                if found < best:  # the factors are kept as the one matrix that they are
+                    best, bias = found, offset.numpy().copy()
+                    weights = (model(torch.eye(Y.shape[1])) - offset).numpy()
+        return LogLinearModel(inputs, weights, bias, rates, names, penalty=0.0)
 
 
 class Problem:
@@ -381,6 +426,11 @@ def words_of_any_list(problem: Problem, release: Any, released: Any, covariance:
         f"log-linear, rank {rank or 'full'}": WholeVocabularyAttack(rank, listed=problem.words.tokens, split=words)
         for rank in ranks
     }
+    if release is None:
+        attacks |= {
+            f"log-linear, trained, {rank or 'full'}": TrainedFactors(rank, listed=problem.words.tokens, split=words)
+            for rank in ranks
+        }
     return [(name, attack.run(train, test, release=release, rng=problem.seed)) for name, attack in attacks.items()]
 
 

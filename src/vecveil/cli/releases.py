@@ -130,6 +130,7 @@ def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
     if as_json:
         data_json({"key_file": str(file), "current": keys.current, "ids": sorted(keys.keys), "public": public})
     else:
+        note("The public string, for `vecveil index share`:")
         data(str(public))
 
 

@@ -579,9 +579,9 @@ def verify_index_command(index: str, seal_key: str, as_json: bool) -> None:
     if found.replaced:
         data(f"Replaced objects that remain until `vecveil index compact`: {found.replaced:,}.")
     for name in found.others[:_SHOWN]:
-        data(f"Not part of the chain: {name}")
+        data(f"Object that no commit names: {name}")
     if len(found.others) > _SHOWN:
-        data(f"Not part of the chain: {len(found.others) - _SHOWN:,} more")
+        data(f"More objects that no commit names: {len(found.others) - _SHOWN:,}")
     seen = "had seen no commit before" if found.remembered is None else f"had seen commit {found.remembered:,}"
     note(f"This machine {seen}. Nobody can detect newer commits that the storage withholds from everybody.")
 

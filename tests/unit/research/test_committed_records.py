@@ -15,7 +15,7 @@ from research.specification import digest
 RECORDS = ROOT / "benchmarks" / "results" / "experiments"
 FROZEN = {
     "tradeoff": "068193ed04fb2491",
-    "attacks": "224b8208296a9c05",
+    "attacks": "8a168e7c3cae278d",
     "categories": "290f1b63b2455520",
     "whitebox": "d64b0a094210e2f0",
     "concept-groups": "c162b39b8dd34706",
@@ -25,7 +25,7 @@ FROZEN = {
     "lambda": "69665ee4838de4d1",
     "readings": "cf08fa284c81800c",
     "latency": "4ac5dc95610c790b",
-    "case-study": "efe57e81d9845c4c",
+    "case-study": "8babe773c745d162",
     "sensitivity": "828d371f7fd75daf",
     "textcrafter": "a52372999d2baac2",
     "frontier": "15d0ce21d2e3e0bd",

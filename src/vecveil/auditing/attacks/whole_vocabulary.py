@@ -33,7 +33,7 @@ _BLOCK = 500  # texts whose scores of all words are held at once
 
 
 @dataclass(frozen=True, eq=False)
-class _LogLinear:
+class LogLinearModel:
     """The fitted model: logits are ``inputs(y) @ weights + bias``; ``rates`` are shares of the training texts."""
 
     inputs: InputMap
@@ -66,7 +66,7 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
     description = "Log-linear model of every word of the attacker's texts, listed or not."
     cost = "seconds on one core; texts of the kind"
     source = "FLiP (Kesiraju et al. 2026, arXiv:2604.18109), with the weights of a linear discriminant (Fisher 1936)."
-    state_type = _LogLinear
+    state_type = LogLinearModel
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
         rare = {word for word, count in self._vocabulary(train) if count <= most} - self._listed
         return any(not rare.isdisjoint(bag) for bag in self._bags(test))
 
-    def _fit(self, train: TextVectors, validation: TextVectors, session: Session) -> _LogLinear:
+    def _fit(self, train: TextVectors, validation: TextVectors, session: Session) -> LogLinearModel:
         # Words of the validation texts count too: their number decides what is scored, not the weights.
         counted = self._vocabulary([*train.texts, *validation.texts])
         names = tuple(word for word, _ in counted)
@@ -113,7 +113,7 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
 
         def models(
             parts: Sequence[tuple[Array, Array, Array]], texts: int, penalties: Iterable[float]
-        ) -> Iterator[_LogLinear]:
+        ) -> Iterator[LogLinearModel]:
             squares, sums, counts = (np.sum(each, axis=0) for each in zip(*parts, strict=True))
             values, axes = np.linalg.eigh(squares / texts)
             # The mean of a word that no text of these contains stays 0: its score is its frequency.
@@ -126,14 +126,14 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
                     white = white @ main @ main.T
                 bias = np.log(rates) - (white**2).sum(axis=1) / 2
                 weights = ((axes * scale) @ white.T).astype(np.float32)
-                yield _LogLinear(inputs, weights, bias.astype(np.float32), rates, names, penalty)
+                yield LogLinearModel(inputs, weights, bias.astype(np.float32), rates, names, penalty)
 
         learnt = moments(train)
         # Few validation texts are released several times: the choice is then less noisy.
         held = [session.draw(validation.X) for _ in range(min(draws, -(-_HELD // len(validation))))]
         marked, scored = self._marked(validation.texts, names), self._scored(names, rates, len(train))
 
-        def found(model: _LogLinear) -> float:
+        def found(model: LogLinearModel) -> float:
             """Return the sum of both figures of the validation texts, times their number of releases."""
             shares = [
                 _hits(model, Y, marked, each).sum() / max(1, marked[:, each].sum()) for Y in held for each in scored
@@ -143,7 +143,7 @@ class WholeVocabularyAttack(Attack[TextVectors, TextVectors]):
         best = max(models([learnt], len(train), _PENALTIES), key=found).penalty
         return next(models([learnt, moments(validation)], len(train) + len(validation), [best]))
 
-    def _judge(self, state: _LogLinear, train: TextVectors, test: TextVectors, session: Session) -> AttackFinding:
+    def _judge(self, state: LogLinearModel, train: TextVectors, test: TextVectors, session: Session) -> AttackFinding:
         marked, scored = self._marked(test.texts, state.words), self._scored(state.words, state.rates, len(train))
         index, _ = group_index(test.groups, len(test), owner=type(self).__name__)
         seed = int(session.rng.integers(2**31))
