@@ -551,13 +551,13 @@ def _details(protector: Protector) -> None:
         alone = f", {counts['emptied']:,} consist of it alone" if counts["emptied"] else ""
         note(
             f"Concept {protector.concept!r}: {counts['with_concept']:,} of {counts['texts']:,} texts "
-            f"{'have a label' if labelled else 'hold it'}, {counts['without_concept']:,} do not{alone}."
+            f"{'have a label' if labelled else 'contain it'}, {counts['without_concept']:,} do not{alone}."
         )
         if counts["without_concept"] < MIN_PAIRS and not labelled:
             note("  Texts with the concept removed replaced ordinary texts, which were too few.")
     if moved := report.get("relabelled"):
         rows = f"{moved['moved']:,} of {moved['texts']:,}"
-        note(f"Relabelled by {moved['by']}: {rows} texts without the concept hold PII.")
+        note(f"Relabelled by {moved['by']}: {rows} texts without the concept contain PII.")
     parameters = ", ".join(f"{k} {number(v)}" for k, v in report["parameters"].items() if v is not None)
     note(f"Method {protector.method}{f': {parameters}' if parameters else ''}")
     names = ("epsilon", "delta", "sigma", "radius", "noise_to_signal")

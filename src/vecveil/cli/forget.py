@@ -92,7 +92,7 @@ def reconcile_command(
         content = "".join(f"{name}\n" for name in differences.without_source).encode("utf-8", "surrogatepass")
         if _lines(content) != list(differences.without_source):
             raise DataFileError(
-                "Some ids hold a line break or a byte order mark, which a list cannot. List them with "
+                "Some ids contain a line break or a byte order mark, which a list cannot. List them with "
                 "--json, and delete them in Python.",
                 param="out",
             )
