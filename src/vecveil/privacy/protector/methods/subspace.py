@@ -312,9 +312,9 @@ def _shapes(n: int, rank: int, fixed: dict[str, Any], shapes: Sequence[tuple[flo
 
 
 def gentle_settings(n: int, *, pairs: bool) -> list[SubspaceSetting]:
-    """Return settings that erase little and keep the rest, or an eighth, for demanding targets."""
+    """Return settings that erase little and keep the rest, a half or an eighth: for demanding targets, given noise."""
     ranks = sorted({max(1, round(n * share)) for share in (1 / n, 0.01, 0.03, 0.07)}, reverse=True)
-    shapes = ((1.0, 0.0), (1 / 8, 0.3))
+    shapes = ((1.0, 0.0), (1 / 2, 0.0), (1 / 8, 0.3))
     return [
         SubspaceSetting(rank, kept, flattening, pairs)
         for rank in ranks
