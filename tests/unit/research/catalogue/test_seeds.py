@@ -45,7 +45,7 @@ def test_a_coarse_run_has_one(name: str) -> None:
 @pytest.mark.parametrize("name", ["attacks", "case-study"])
 def test_decoders_are_trained_for_five_at_every_scale(name: str, tmp_path: Path) -> None:
     found = seeds_by_scale(name, shipped_spec(name), tmp_path)
-    assert found == dict.fromkeys(("clean", "effective 10", "effective 5"), set(range(5)))
+    assert found == {scale: set(range(5)) for scale in ("clean", "effective 10", "effective 5")}
 
 
 @pytest.mark.parametrize("name", ["attributes", "lambda"])
