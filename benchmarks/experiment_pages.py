@@ -110,7 +110,7 @@ def _short(counts: str) -> str:
     """Return "holds in 3 of 9 comparisons, contradicted in 2, no difference in 4" as "3/9, 2 against"."""
     text = re.sub(r"holds in (\d+) of (\d+) comparisons", r"\1/\2", counts.removesuffix(" of its tables"))
     text = re.sub(r", (no difference|undecided) in \d+", "", re.sub(r"contradicted in (\d+)", r"\1 against", text))
-    return re.sub(r"; in development it .*", "", text)
+    return text.replace("; in development it ", "; development: ")
 
 
 def _claims(findings: list[dict[str, str]], masked: dict[str, Records]) -> list[str]:
@@ -122,7 +122,7 @@ def _claims(findings: list[dict[str, str]], masked: dict[str, Records]) -> list[
     lines = []
     for paper in PAPERS:
         mask = paper == "SPARSE"
-        heads = ["claim", "where", "here", *(["mask, effective dimensions"] if mask else []), "in its tables"]
+        heads = ["claim", "where", "here", "seeds", *(["mask, effective dimensions"] if mask else []), "in its tables"]
         lines += [f"## {paper}", "", _row(*heads), _row(*[":--"] * len(heads))]
         rows: dict[str, list[dict[str, str]]] = {}
         for one in (one for one in findings if _paper(one) == paper):
@@ -130,13 +130,18 @@ def _claims(findings: list[dict[str, str]], masked: dict[str, Records]) -> list[
         for claim, of in rows.items():
             of = [one for one in of if one["verdict"] != "not measured"] or of[:1]
             where = re.split(", (?:section|appendix)", of[0]["source"].partition(", ")[2])[0]
-            cells = [claim, where, "<br>".join(map(_verdict, of)), _short(of[0]["published"])]
+            seeds = [str(one["seeds"] or "–") for one in of]
+            cells = [claim, where, "<br>".join(map(_verdict, of)), _each(seeds), _short(of[0]["published"])]
             if mask:
-                named = [_masks(masked[one["experiment"]]) if _has_mask(one["id"]) else "–" for one in of]
-                cells.insert(3, "<br>".join(named if len(set(named)) > 1 else named[:1]))
+                cells.insert(4, _each([_masks(masked[o["experiment"]]) if _has_mask(o["id"]) else "–" for o in of]))
             lines.append(_row(*cells))
         lines.append("")
     return lines[:-1]
+
+
+def _each(cells: Sequence[str]) -> str:
+    """Return a line for each verdict, or one if they are the same."""
+    return "<br>".join(cells if len(set(cells)) > 1 else cells[:1])
 
 
 def _row(*cells: str) -> str:
@@ -183,13 +188,14 @@ def _facts(masked: dict[str, Records]) -> list[str]:
     page = "this page"
     lines = [_row("fact", "figure", "drawn by"), _row(":--", ":--", ":--")]
     masks = [mask for rows in masked.values() for mask in _published_masks(rows) if mask["dimension"] == 384]
-    masks = [mask for mask in masks if mask["sd"] >= TRAINED]
+    # One mask serves every scale, and every experiment with the same texts and seed.
+    masks = list({(m["mean"], m["sd"], m["effective_dimensions"]): m for m in masks if m["sd"] >= TRAINED}.values())
     if masks:
         spread = _range([100 * mask["sd"] / mask["mean"] for mask in masks], 1)
         sizes = _range([mask["effective_dimensions"] for mask in masks], 1)
         lines += [
             _row("standard deviation of a trained mask, as a share of its mean", f"{spread} %", page),
-            _row(f"effective dimensions of these {len(masks)} masks", f"{sizes} of 384", "`lambda`"),
+            _row(f"effective dimensions of these {len(masks)} masks", f"{sizes} of 384", page),
         ]
     if (
         steps := masked.get("readings", Records([]))
@@ -197,7 +203,7 @@ def _facts(masked: dict[str, Records]) -> list[str]:
         .figures("protector", "effective_dimensions")
     ):
         fact = "the same after the paper's 15,700 gradient steps"
-        lines.append(_row(fact, f"{_range(steps, 1)} of 384", "`readings`"))
+        lines.append(_row(fact, f"{_range(steps, 1)} of 384", page))
     own, axis = masked.get("tradeoff", Records([])).where(problem="sts12"), (5, 10, 20, 30, 40)
     if len(own):
         literal = [
@@ -210,7 +216,7 @@ def _facts(masked: dict[str, Records]) -> list[str]:
         ours = [own.where(method="laplace", scale=f"effective {e}").number("utility", "relative") for e in axis]
         fact = f"utility kept by Laplace noise of norm {EFFECTIVE_NORM}/ε, ε = 5 to 40, and printed"
         figures = "/".join(f"{one.value:.2f}" for one in ours if one)
-        lines.append(_row(fact, f"{figures} and {'/'.join(_printed_utility(axis))}", "`tradeoff`"))
+        lines.append(_row(fact, f"{figures} and {'/'.join(_printed_utility(axis))}", page))
     for figure in ("leakage", "confidence"):
         beyond, cells = _beyond_deviation(figure)
         lines.append(_row(f"Table 1: {figure} lower by more than its printed deviation", f"{beyond} of {cells}", page))
@@ -219,8 +225,13 @@ def _facts(masked: dict[str, Records]) -> list[str]:
     assert cell is not None
     assert clean is not None
     text = " and ".join(f"{figure} {cell[figure]} against {clean[figure]} %" for figure in ("leakage", "utility"))
-    fact = "impossible cell: Table 10, λ = 0.0001, ε = 40, against no protection"
-    return [*lines, _row(fact, text, page)]
+    lines.append(_row("implausible cell: Table 10, λ = 0.0001, ε = 40, against no protection", text, page))
+    ten = published("sparse-table-10")
+    weights = sorted({row["lambda"] for row in ten.rows}, reverse=True)
+    kept = [ten.find(**{"dataset": "sts12", "lambda": weight, "epsilon": 40}) for weight in weights]
+    shares = "/".join(f"{row['utility'] / clean['utility']:.2f}" for row in kept if row)
+    fact = f"Table 10: share of clean utility at ε = 40, λ = {'/'.join(f'{weight:g}' for weight in weights)}"
+    return [*lines, _row(fact, shares, page)]
 
 
 def _printed_utility(axis: Sequence[int]) -> list[str]:

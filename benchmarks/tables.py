@@ -711,7 +711,7 @@ TABLES: dict[str, Render] = {
     "attackers-anchors": _by_pairs("anchors", "release; linked with", (15, 30, 100), _anchored),
     "attackers-secrets": _by_pairs("secrets", "what is secret", SECRET_PAIRS, _secret),
     "attackers-linking": _attackers("linking", "linked", top_1="top-1"),
-    "attackers-readers": _attackers(
+    "attackers-releases": _attackers(
         "readers", "", r_precision="words recovered", auc="AUC", top_1="known text identified"
     ),
     "attackers-unpaired": _attackers("unpaired", "rows", top_1="top-1", words="words recovered"),

@@ -31,12 +31,14 @@ class Measured:
     """A figure with its error.
 
     Attributes:
-        by_seed: its values.
+        by_seed: its values; by another unit, such as words, where each pools all seeds.
         half: half of the 95 % interval of one value; 0 if unknown.
+        pooled: number of seeds that each value pools.
     """
 
     by_seed: Mapping[Any, float]
     half: float = 0.0
+    pooled: int = 0
 
     @property
     def value(self) -> float:
@@ -78,6 +80,16 @@ def compare(one: Quantity, other: Quantity, *, times: float = 1.0, by: float = 0
     return 0 if abs(gap - by) <= half else 1 if gap > by else -1
 
 
+def shared_seeds(one: Quantity, other: Quantity) -> int:
+    """Return the number of seeds on which a comparison rests; 0 for printed figures."""
+    measured = [each for each in (one, other) if isinstance(each, Measured)]
+    if not measured:
+        return 0
+    if any(each.pooled for each in measured):
+        return min(each.pooled or len(each.by_seed) for each in measured)
+    return len(set.intersection(*(set(each.by_seed) for each in measured))) or 1
+
+
 @dataclass(frozen=True, slots=True)
 class Tally:
     """Counts of comparisons: those in which a claim holds, those that contradict it, and all.
@@ -85,6 +97,7 @@ class Tally:
     Attributes:
         broken: the cells that contradict it.
         margin: figures are compared with a margin: a figure within the interval is not an equality.
+        seeds: the smallest number of seeds of a comparison; 0 for printed figures.
     """
 
     held: int
@@ -92,12 +105,14 @@ class Tally:
     cells: int
     broken: tuple[Row, ...] = ()
     margin: bool = False
+    seeds: int = 0
 
     @classmethod
-    def of(cls, outcomes: Sequence[tuple[int, Row]], *, margin: bool = False) -> Tally:
+    def of(cls, outcomes: Sequence[tuple[int, Row]], *, margin: bool = False, seeds: Sequence[int] = ()) -> Tally:
         """Return the counts of outcomes: positive if the claim holds, negative if it is contradicted."""
         broken = tuple(cell for outcome, cell in outcomes if outcome < 0)
-        return cls(sum(o > 0 for o, _ in outcomes), len(broken), len(outcomes), broken, margin)
+        held = sum(outcome > 0 for outcome, _ in outcomes)
+        return cls(held, len(broken), len(outcomes), broken, margin, min(seeds, default=0))
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(
@@ -106,6 +121,7 @@ class Tally:
             self.cells + other.cells,
             self.broken + other.broken,
             self.margin or other.margin,
+            min(self.seeds, other.seeds) or max(self.seeds, other.seeds),
         )
 
     def __str__(self) -> str:
@@ -167,6 +183,7 @@ class Order:
         same = [key for key in keys if not (key in self.of and key in self.against)]
         sign = 1 if self.expect == "higher" else -1
         found: list[tuple[int, Row]] = []
+        seeds = []
         for one, other in itertools.product(_matching(rows, self.of), _matching(rows, self.against)):
             if all(one.get(key) == other.get(key) for key in same):
                 figure, beside = one.get(self.figure), other.get(self.figure)
@@ -178,7 +195,8 @@ class Order:
                     }
                     way = compare(figure, beside, times=self.times, by=sign * self.by)
                     found.append((sign * way, cell))
-        return Tally.of(found, margin=self.by != 0 or self.times != 1)
+                    seeds.append(shared_seeds(figure, beside))
+        return Tally.of(found, margin=self.by != 0 or self.times != 1, seeds=seeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +215,7 @@ class Trend:
         lines: dict[tuple[Any, ...], list[Row]] = {}
         for row in sorted(known, key=lambda row: float(row[self.along])):
             lines.setdefault(tuple(row.get(key) for key in same), []).append(row)
+        steps = [step for line in lines.values() for step in itertools.pairwise(line)]
         return Tally.of(
             [
                 (
@@ -204,9 +223,9 @@ class Trend:
                     {key: early[key] for key in same if key in early}
                     | {self.along: (early[self.along], late[self.along])},
                 )
-                for line in lines.values()
-                for early, late in itertools.pairwise(line)
-            ]
+                for early, late in steps
+            ],
+            seeds=[shared_seeds(early[self.figure], late[self.figure]) for early, late in steps],
         )
 
 
@@ -226,14 +245,16 @@ class Bound:
 
     def tally(self, rows: Sequence[Row], keys: Sequence[str]) -> Tally:
         """Return in how many rows the bound holds; arguments as in `Order.tally`."""
+        own = [
+            row
+            for row in _matching(rows, self.of)
+            if row.get(self.figure) is not None
+            and all(row.get(name) is not None and _value(row[name]) <= most for name, most in self.limits.items())
+        ]
         return Tally.of(
-            [
-                (compare(row[self.figure], self.least), {key: row[key] for key in keys if key in row})
-                for row in _matching(rows, self.of)
-                if row.get(self.figure) is not None
-                and all(row.get(name) is not None and _value(row[name]) <= most for name, most in self.limits.items())
-            ],
+            [(compare(row[self.figure], self.least), {key: row[key] for key in keys if key in row}) for row in own],
             margin=True,
+            seeds=[shared_seeds(row[name], self.least) for row in own for name in (self.figure, *self.limits)],
         )
 
 

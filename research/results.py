@@ -180,6 +180,7 @@ class ClaimFinding(Record, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         id: of the paper's claim in `research.published`; ``""`` for our own finding.
+        seeds: the smallest number of seeds of a comparison; 0 where there is none.
     """
 
     claim: str
@@ -190,6 +191,7 @@ class ClaimFinding(Record, frozen=True, forbid_unknown_fields=True):
     difference: str = ""
     command: str = ""
     id: str = ""
+    seeds: int = 0
 
 
 @dataclass(frozen=True)

@@ -177,6 +177,7 @@ def finding_of(claim: Claim, ours: Tally, *, difference: str, suffix: str = "", 
         f"{theirs} of its tables" if theirs.cells else "shown in a picture" if "Fig." in claim.source else "no figures",
         difference,
         id=claim.id,
+        seeds=ours.seeds,
     )
 
 

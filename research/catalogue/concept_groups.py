@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -319,28 +320,13 @@ def change_of(records: Records, group: str, method: str, kind: str) -> Change:
     """Return the relative change of leakage of ``target``, ``similar`` or ``other`` words, all protected words pooled.
 
     Returns:
-        The change against no protection (−1: nothing leaks) and its 95 % bootstrap interval over protected words. NaN
-        if the unprotected attack finds none of the words.
+        The change against no protection (−1: nothing leaks) and its 95 % bootstrap interval over protected words, each
+        with all its seeds. NaN if the unprotected attack finds none of the words.
     """
-    before, after = [], []
-    for row in records.where(group=group, method=method):
-        cell = row["cell"]
-        clean = records.where(group="all", problem=cell["problem"], seed=cell["seed"])
-        if not len(clean):
-            continue
-        hits = {word: one["value"] * one["n"] for word, one in clean[0]["found"]["words"].items()}
-        similar = set(row["found"]["words"]) | set(row["found"]["left_out"])
-        for word, found in row["found"]["words"].items():
-            of = {
-                "target": [word],
-                "similar": [w for w in hits if w in similar and w != word],
-                "other": [w for w in hits if w not in similar],
-            }
-            before.append(sum(hits[w] for w in of[kind] if w in hits))
-            after.append(found[kind][0])
-    if not sum(before):
+    hits = _hits(records, group, method, kind)
+    one, other = np.array(list(hits.values())).reshape(-1, 2).T
+    if not one.sum():
         return math.nan, math.nan, math.nan
-    one, other = np.array(before), np.array(after)
     rows = np.random.default_rng(0).integers(0, len(one), (DRAWS, len(one)))
     totals = one[rows].sum(axis=1)
     changes = other[rows].sum(axis=1)[totals > 0] / totals[totals > 0] - 1
@@ -348,10 +334,41 @@ def change_of(records: Records, group: str, method: str, kind: str) -> Change:
     return float(other.sum() / one.sum() - 1), float(low), float(high)
 
 
-def _measured(change: Change) -> Measured | None:
-    """Return a change in per cent with its error, or None where there is none."""
-    value, low, high = change
-    return None if math.isnan(value) else Measured({0: 100 * value}, 50 * (high - low))
+def _hits(records: Records, group: str, method: str, kind: str) -> dict[str, tuple[float, float]]:
+    """Return the words that the attack finds without protection and with it, by protected word, over all seeds."""
+    found: dict[str, tuple[float, float]] = {}
+    for row in records.where(group=group, method=method):
+        cell = row["cell"]
+        clean = records.where(group="all", problem=cell["problem"], seed=cell["seed"])
+        if not len(clean):
+            continue
+        hits = {word: one["value"] * one["n"] for word, one in clean[0]["found"]["words"].items()}
+        similar = set(row["found"]["words"]) | set(row["found"]["left_out"])
+        for word, one in row["found"]["words"].items():
+            of = {
+                "target": [word],
+                "similar": [w for w in hits if w in similar and w != word],
+                "other": [w for w in hits if w not in similar],
+            }
+            before, after = found.get(word, (0.0, 0.0))
+            found[word] = before + sum(hits[w] for w in of[kind] if w in hits), after + one[kind][0]
+    return found
+
+
+def _measured(records: Records, group: str, method: str, kind: str) -> Measured | None:
+    """Return `change_of` in per cent, by protected word (jackknife), or None with fewer than two words.
+
+    The words are the sample: seeds of one word are no independent draws. Two changes are compared word by word.
+    """
+    hits = _hits(records, group, method, kind)
+    one, other = np.array(list(hits.values())).reshape(-1, 2).T
+    rest = one.sum() - one
+    if len(hits) < 2 or not rest.all():
+        return None
+    whole, without = other.sum() / one.sum() - 1, (other.sum() - other) / rest - 1
+    pseudo = len(hits) * whole - (len(hits) - 1) * without
+    seeds = len(records.where(group=group, method=method).values("seed"))
+    return Measured({word: 100 * float(value) for word, value in zip(hits, pseudo, strict=True)}, pooled=seeds)
 
 
 def _changes(records: Records, problem: str, scale: str) -> Table:
@@ -475,18 +492,21 @@ def _findings(
 ) -> list[ClaimFinding]:
     groups = [group for group in records.values("group") if group != "all"]
     rows: list[dict[str, Any]] = []
+    judged: list[Overlap] = []
     if recipes:
         rows = [
             {"group": group, "tokens": kind, "leakage_change": change}
             for group in groups
             for kind in KINDS
-            if (change := _measured(change_of(records, group, recipes[0], kind)))
+            if (change := _measured(records, group, recipes[0], kind))
         ]
         shares: dict[tuple[str, str], dict[int, float]] = {}
         for (seed,), own in records.each("seed"):
             words = _Masks(own, recipes[0])
-            by_group = mask_overlap(words.masks, words.groups, top=top).by_group if words.words else {}
-            for group, both in by_group.items():
+            if not words.words:
+                continue
+            judged.append(mask_overlap(words.masks, words.groups, top=top))
+            for group, both in judged[-1].by_group.items():
                 for kind, share in zip(("same-group", "other-group"), both, strict=True):
                     if not math.isnan(sum(both)):
                         shares.setdefault((kind, group), {})[seed] = share
@@ -497,16 +517,20 @@ def _findings(
         ]
     masked = f" Masks: {'in closed form, |mean of D⁺ − D⁻|' if recipes[:1] == (CLOSED,) else 'trained'}."
     found = draw.findings_of("concept-groups", rows, ("group", "tokens", "words"), difference=DIFFERENCE + masked)
-    judged = overlaps.get(recipes[0]) if recipes else None
-    if judged is not None:
-        # A group has few pairs of words, so all groups together decide; each group's comparison stands beside.
+    if judged:
+        # A group has few pairs of words, so all groups together decide, in each seed.
         few = sum(len(own.words) for own in masks if own.recipe == recipes[0]) < ENOUGH_WORDS
-        pooled = f"{judged.within:.1%} in a group, {judged.across:.1%} across, p = {judged.p_value:.1e}"
+        told = [_verdict_on(one, few=few) for one in judged]
+        held, against = told.count("agrees"), told.count("disagrees")
+        inside, across = (statistics.fmean(getattr(one, key) for one in judged) for key in ("within", "across"))
+        share = f"p ≤ {ALPHA} in {held} of {len(judged)} seeds"
+        pooled = f"{inside:.1%} in a group, {across:.1%} across, {share}"
         found = [
             structs.replace(
                 one,
-                verdict=_verdict_on(judged, few=few),
+                verdict="unclear" if few else verdict(Tally(held, against, len(judged)), fewest=1),
                 ours=pooled if one.verdict == "not measured" else f"{pooled}; by group it {one.ours}",
+                seeds=len(judged),
             )
             if one.id == "masks-of-related-words-overlap"
             else one
@@ -555,8 +579,8 @@ def _beyond_noise(records: Records, groups: list[str], method: str, scale: str) 
     pairs = [
         (one, other)
         for group in groups
-        if (one := _measured(change_of(records, group, method, "target")))
-        and (other := _measured(change_of(records, group, "laplace", "target")))
+        if (one := _measured(records, group, method, "target"))
+        and (other := _measured(records, group, "laplace", "target"))
     ]
     if not pairs:
         return []

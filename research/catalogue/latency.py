@@ -343,6 +343,7 @@ def _findings(protect: Records, train: Records) -> list[ClaimFinding]:
                 "25.3 minutes for 10,000, under 45 for 20,000: for as many samples 0.89 times as long",
                 DIFFERENCE,
                 id="training-time-is-linear",
+                seeds=len(train.values("seed")),
             )
         )
     return found

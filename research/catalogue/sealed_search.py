@@ -586,7 +586,7 @@ def _target(
             )
             found.append((((kept, least, 1), (worst, most, -1), (fast, small, -1)), shown))
     claim = (
-        f"500 candidates keep nDCG@10 at {least}, queries: {side}, while the strongest attack reads at most "
+        f"500 candidates keep nDCG@10 at {least}, queries: {side}, while the strongest attack recovers at most "
         f"{100 * most:.0f} % of SPARSE's excess, a perceptron of 512 units {100 * small:.0f} %."
     )
     return _closest(claim, found)

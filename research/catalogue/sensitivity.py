@@ -260,7 +260,6 @@ TABLE = "sparse-appendix-a"
 OVER = {"pairs": "largest over pairs", "sets": "largest over D+ × D- (Definition 7)", "mean": "mean over pairs"}
 RANKED_BY = {"concept": "ranked by the concept", "other_words": "ranked by other words", "permuted": "permuted ranks"}
 SOURCE = "SPARSE, Appendix A"
-NEARLY_ZERO = 0.2  # of the mean of the top tenth
 AS_WELL = 0.8  # share of the concept's rank correlation above which other words rank the dimensions as well
 DIFFERENCE = note("sensitivity")
 
@@ -356,8 +355,6 @@ def _findings(records: Records) -> list[ClaimFinding]:
     real = statistics.median(records.figures("circular", "p_value"))
     cells = len(records)
     seen = sum(p <= ALPHA for p in records.figures("held_out", "p_value"))
-    tops, bottoms = (records.figures("held_out", end) for end in ("top", "bottom"))
-    shares = [bottom / top for bottom, top in zip(bottoms, tops, strict=True)]
     return [
         *found,
         ClaimFinding(
@@ -374,30 +371,18 @@ def _findings(records: Records) -> list[ClaimFinding]:
             verdict(Tally(seen, 0, cells), fewest=1),
             f"p ≤ {ALPHA} in {seen} of {cells} cells ranked on one half and tested on the other",
         ),
-        ClaimFinding(
-            "The tenth with the least sensitivity has nearly none.",
-            SOURCE,
-            verdict(_below(records, ("held_out", "bottom"), ("held_out", "top"), times=NEARLY_ZERO), fewest=1),
-            f"it has {min(shares):.0%} to {max(shares):.0%} of the top tenth's, on the half that did not rank",
-            "nearly zero, against 0.04",
-        ),
         *(_of_the_concept(over, own) for (over,), own in records.each("over")),
     ]
-
-
-def _below(records: Records, low: Sequence[str], high: Sequence[str], *, times: float) -> Tally:
-    """Return in how many problems the figure at ``low`` is below ``times`` that at ``high``, with seeds as errors."""
-    outcomes: list[tuple[int, dict[str, Any]]] = []
-    for _, own in records.each("problem", "over"):
-        one, other = own.measured(*low), own.measured(*high)
-        outcomes += [(-compare(one, other, times=times), {})] if one and other else []
-    return Tally.of(outcomes, margin=True)
 
 
 def _of_the_concept(over: str, records: Records) -> ClaimFinding:
     """Return whether words outside the concept rank the dimensions worse than the concept does."""
     halves, others = (records.figures("agreement", key) for key in ("halves", "other_words"))
-    tally = _below(records, ("agreement", "other_words"), ("agreement", "halves"), times=AS_WELL)
+    outcomes: list[tuple[int, dict[str, Any]]] = []
+    for _, own in records.each("problem"):
+        one, other = (own.measured("agreement", key) for key in ("other_words", "halves"))
+        outcomes += [(-compare(one, other, times=AS_WELL), {})] if one and other else []
+    tally = Tally.of(outcomes, margin=True)
     return ClaimFinding(
         f"The sensitive dimensions are those of the concept, not those that any removed word moves ({OVER[over]}).",
         SOURCE,

@@ -362,7 +362,10 @@ def _learning(spec: TextCrafterSpec, records: Records) -> list[Figure]:
 
 
 def findings(spec: TextCrafterSpec, records: Records) -> list[ClaimFinding]:
-    """Return each claim's verdict in deployment for every reading of TextCrafter; development is counted beside it."""
+    """Return each claim's verdict for every reading of TextCrafter.
+
+    The paper does not name its scenario: a claim on accuracy has a verdict only where both scenarios give it.
+    """
     found = []
     keys = published("textcrafter-table-1").keys
     difference = DIFFERENCE.format(encoder=spec.encoder, radius=spec.radius)
@@ -373,7 +376,8 @@ def findings(spec: TextCrafterSpec, records: Records) -> list[ClaimFinding]:
             tallies = [claim.compare.tally(_rows(records, reading, one), keys) for one in SCENARIOS]
             one = draw.finding_of(claim, tallies[0], difference=difference, suffix=f" (Reading: {name}.)")
             if claim.compare.figure in ("accuracy", "kept") and tallies[1].cells:
-                one = structs.replace(one, ours=f"{one.ours}; in development it {tallies[1]}")
+                told = one.verdict if verdict(tallies[1]) == one.verdict else "unclear"
+                one = structs.replace(one, verdict=told, ours=f"{one.ours}; in development it {tallies[1]}")
             found.append(one)
     return [*found, *_at_equal_accuracy(records)]
 
@@ -400,38 +404,48 @@ def _rows(records: Records, reading: str, scenario: str) -> list[dict[str, Any]]
             own = utility.where(set=where, defence=ours)
             if (accuracy := own.measured(scenario, "accuracy", factor=100)) is None:
                 continue
-            recovered = {
-                row["cell"]["seed"]: 100 * max(attacks.values())
-                for row in own
-                if (attacks := row["found"]["token_inference"]["attacks"])
-            }
             row = {"kept": _with_half(accuracy, own.figures("sizes", "test")[0])}
-            if recovered:
-                row["recovered"] = _with_half(Measured(recovered), own.figures("sizes", "token_test")[0])
+            if recovered := _recovered(own):
+                row["recovered"] = recovered
             rows.append({"dataset": where, "radius": step, **row})
     return rows
+
+
+def _recovered(records: Records) -> Measured | None:
+    """Return what the strongest token inference recovers, in per cent."""
+    found = {
+        row["cell"]["seed"]: 100 * max(attacks.values())
+        for row in records
+        if (attacks := row["found"]["token_inference"]["attacks"])
+    }
+    return _with_half(Measured(found), records.figures("sizes", "token_test")[0]) if found else None
 
 
 def _at_equal_leakage(records: Records, reading: str, scenario: str) -> Measured | None:
     """Return the accuracy of Gaussian noise whose token inference recovers as much as behind a reading, in per cent.
 
-    Interpolated over σ, from clean vectors on; a reading that leaks more than all of them is compared with
+    Interpolated over σ in each seed, from clean vectors on; a reading that leaks more than all of them is compared with
     clean vectors, and one that leaks less than all with nothing.
     """
-    points: list[tuple[float, float]] = []
-    for defence in (reading, "gaussian-2", "gaussian", "gaussian-half", "none"):
-        own = records.where(defence=defence)
-        leaks, accuracy = strongest(own, "token_inference", "attacks"), own.measured(scenario, "accuracy", factor=100)
-        if not leaks or accuracy is None:
-            return None
-        points.append((statistics.fmean(leaks), accuracy.value))
-    (leak, _), *curve = points
-    if leak < curve[0][0]:
+    names = (reading, "gaussian-2", "gaussian", "gaussian-half", "none")
+    points: dict[int, list[tuple[float, float]]] = {}
+    for (seed,), own in records.each("seed"):
+        for defence in names:
+            at = own.where(defence=defence)
+            leaks = strongest(at, "token_inference", "attacks")
+            accuracy = at.figures(scenario, "accuracy")
+            points.setdefault(seed, []).extend(zip(leaks, accuracy, strict=False))
+    points = {seed: own for seed, own in points.items() if len(own) == len(names)}
+    if not points or statistics.fmean(own[0][0] for own in points.values()) < statistics.fmean(
+        own[1][0] for own in points.values()
+    ):
         return None
-    # Leakage may fall by chance where noise does: the curve is that of the larger figures.
-    leakage = np.maximum.accumulate([each for each, _ in curve])
-    value = float(np.interp(leak, leakage, [each for _, each in curve]))
-    return _with_half(Measured({"curve": value}), records.figures("sizes", "test")[0])
+    found = {}
+    for seed, ((leak, _), *curve) in points.items():
+        # Leakage may fall by chance where noise does: the curve is that of the larger figures.
+        leakage = np.maximum.accumulate([each for each, _ in curve])
+        found[seed] = 100 * float(np.interp(leak, leakage, [each for _, each in curve]))
+    return _with_half(Measured(found), records.figures("sizes", "test")[0])
 
 
 def _with_half(percent: Measured, n: float) -> Measured:
@@ -444,16 +458,14 @@ def _at_equal_accuracy(records: Records) -> list[ClaimFinding]:
     """Return whether learning gains over Gaussian noise of twice the norm, at about equal accuracy."""
     parts: list[str] = []
     outcomes: list[tuple[int, Mapping[str, Any]]] = []
-    utility = records.where(part="utility", seed=0)
+    utility = records.where(part="utility")
     for where in sets_in(utility):
         pairs = [
-            (
-                _with_half(Measured({0: 100 * found["deployment"]["accuracy"]}), found["sizes"]["test"]),
-                _with_half(Measured({0: 100 * max(attacks.values())}), found["sizes"]["token_test"]),
-            )
+            (_with_half(accuracy, own.figures("sizes", "test")[0]), recovered)
             for defence in ("textcrafter", "gaussian-2")
-            for row in utility.where(set=where, defence=defence)
-            if (found := row["found"]) and (attacks := found["token_inference"]["attacks"])
+            if len(own := utility.where(set=where, defence=defence))
+            and (accuracy := own.measured("deployment", "accuracy", factor=100))
+            and (recovered := _recovered(own))
         ]
         if len(pairs) == 2:
             (ours, reads), (theirs, beside) = pairs
@@ -467,5 +479,5 @@ def _at_equal_accuracy(records: Records) -> list[ClaimFinding]:
         "about as much accuracy."
     )
     told = verdict(Tally.of(outcomes), fewest=1)
-    source = "own; first seed, deployment"
+    source = "own; deployment"
     return [ClaimFinding(claim, source, told, "; ".join(parts) + ".")] if parts else []

@@ -242,6 +242,7 @@ def test_a_claim_names_figures_that_its_tables_hold_and_an_experiment() -> None:
         bare = "Corollary" in claim.source or claim.id in {
             "masks-of-related-words-overlap",
             "top-decile-is-sensitive",
+            "bottom-decile-is-not",
             "textcrafter-is-more-accurate-than-twice-the-noise",
             "textcrafter-is-more-accurate-at-equal-leakage",
         }
@@ -325,6 +326,23 @@ def test_a_difference_counts_beyond_its_interval(
 )
 def test_a_verdict_is_what_the_comparisons_show(held: int, against: int, cells: int, told: str) -> None:
     assert verdict(Tally(held, against, cells)) == told
+
+
+def test_a_verdict_rests_on_the_fewest_seeds_that_a_comparison_shares() -> None:
+    order = Order("leakage", {"method": "sparse"}, {"method": "laplace"}, "lower")
+
+    def tally(*laplace: Measured | float) -> int:
+        rows = [{"cell": i, "method": "laplace", "leakage": one} for i, one in enumerate(laplace)]
+        rows += [{"cell": i, "method": "sparse", "leakage": seeds(1.0, 2.0, 3.0)} for i in range(len(laplace))]
+        return order.tally(rows, ("cell", "method")).seeds
+
+    assert tally(seeds(1.0, 2.0, 3.0)) == tally(4.0) == 3
+    assert tally(seeds(1.0, 2.0, 3.0), Measured({2: 1.0, 7: 1.0})) == 1
+    assert tally(Measured({"word": 1.0}, pooled=5)) == 3
+    assert (
+        Order("leakage", {"m": 1}, {"m": 2}, "lower").tally([{"m": 1, "leakage": 1}, {"m": 2, "leakage": 2}], "m").seeds
+        == 0
+    )
 
 
 def test_a_bound_is_unclear_where_the_interval_holds_it() -> None:

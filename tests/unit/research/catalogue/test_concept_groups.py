@@ -13,6 +13,7 @@ from harness.experiment_data import TERMS, lsa_folder, small_data, summary_of
 from research import run, summarise
 from research.catalogue.concept_groups import (
     Overlap,
+    _measured,
     _verdict_on,
     change_of,
     closed_mask,
@@ -22,6 +23,7 @@ from research.catalogue.concept_groups import (
     union_of_top,
 )
 from research.experiment import Records
+from research.judging import compare
 from vecveil.errors import DataFileError
 
 SPEC = """
@@ -167,6 +169,28 @@ def test_a_planted_change_is_found() -> None:
     made = records({"target": 0.25, "similar": 0.5, "other": 1.0})
     found = {k: change_of(made, "first", "sparse", k)[0] for k in ("target", "similar", "other")}
     assert found == pytest.approx({"target": -0.75, "similar": -0.5, "other": 0.0})
+
+
+def test_seeds_of_one_word_are_no_independent_draws() -> None:
+    """Of two words one falls and one does not, in twenty seeds: that says nothing of other words."""
+    made = records({"target": 0.25, "similar": 0.5, "other": 1.0})
+    (found,) = made.where(group="first")[0]["found"]["words"].values()
+    still = found | {"target": [8.0, 0.0, 10]}
+    both = {"a": found, "b": still}
+    rows = [
+        {
+            "cell": {**row["cell"], "seed": seed},
+            "found": {"words": both, "left_out": {}} if "left_out" in row["found"] else row["found"],
+        }
+        for seed in range(20)
+        for row in made
+    ]
+    value, low, high = change_of(Records(rows), "first", "sparse", "target")
+    assert (value, low, high) == pytest.approx((-0.375, -0.75, 0.0))
+    one = _measured(Records(rows), "first", "sparse", "target")
+    assert one is not None
+    assert (one.value, one.pooled) == (pytest.approx(-37.5), 20)
+    assert compare(one, 0.0) == 0
 
 
 def test_a_planted_overlap_is_found_and_a_permuted_one_is_not() -> None:

@@ -195,6 +195,20 @@ def test_a_claim_is_judged_for_each_reading() -> None:
     assert _finding(Records(rows), "lower BLEU").verdict == "not measured"
 
 
+def test_a_claim_on_accuracy_that_one_scenario_contradicts_is_unclear() -> None:
+    def verdict(development: float) -> str:
+        rows = [
+            _row("utility", where, name, _utility(0.7 if name == "textcrafter" else 0.5))
+            for where in ("ade", "sst2")
+            for name in ("gaussian", "textcrafter")
+        ]
+        for row in rows:
+            row["found"]["development"]["accuracy"] = development if row["cell"]["defence"] == "textcrafter" else 0.5
+        return _finding(Records(rows), "more than 10 points").verdict
+
+    assert (verdict(0.7), verdict(0.5)) == ("agrees", "unclear")
+
+
 def test_accuracy_is_judged_over_sigma_and_at_equal_leakage() -> None:
     """Noise of accuracy .8, .7, .6, .4 leaks .5, .4, .3, .22: at .35 it has .65."""
     curve = {"none": (0.8, 0.5), "gaussian-half": (0.7, 0.4), "gaussian": (0.6, 0.3), "gaussian-2": (0.4, 0.22)}
