@@ -523,8 +523,8 @@ def _findings(
         told = [_verdict_on(one, few=few) for one in judged]
         held, against = told.count("agrees"), told.count("disagrees")
         inside, across = (statistics.fmean(getattr(one, key) for one in judged) for key in ("within", "across"))
-        share = f"p ≤ {ALPHA} in {held} of {len(judged)} seeds"
-        pooled = f"{inside:.1%} in a group, {across:.1%} across, {share}"
+        in_seeds = f"p ≤ {ALPHA} in {held} of {len(judged)} seeds"
+        pooled = f"{inside:.1%} in a group, {across:.1%} across, {in_seeds}"
         found = [
             structs.replace(
                 one,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -17,6 +18,7 @@ import pytest
 
 from harness.command_line import run
 from harness.errors import raises
+from vecveil.errors import StoreError
 from vecveil.index import SealedIndex, Sealer, keystore, segments
 from vecveil.index import chain as rules
 from vecveil.index.backup import copy, verify
@@ -24,9 +26,13 @@ from vecveil.index.chain import Chain, StoredObject, commit_name, header_of, lis
 from vecveil.index.index_keys import MemberKeys
 from vecveil.index.log import FirstOwnerWarning
 from vecveil.index.members import Identity, Member
+from vecveil.index.words import word_sections
 from vecveil.keys import KeyFile
+from vecveil.texts.encoders import load_encoder
+from vecveil.texts.encoders.text_encoder import TextEncoder
 
 N = 8
+WORDS = dict(word_sections(["text of bad", "text of worse"]))  # as in segments of many rows
 pytestmark = pytest.mark.filterwarnings("ignore::vecveil.index.log.FirstOwnerWarning")
 Open = Callable[..., SealedIndex]
 
@@ -428,6 +434,11 @@ def changed(name: str, change: Callable[[Any], Any]) -> Callable[..., Any]:
         changed("text.ends", lambda ends: ends + np.uint32(2**30)),
         changed("metadata", lambda text: b"[" * len(text)),
         changed("metadata", lambda text: b"7777" * (len(text) // 4)),
+        changed("metadata", lambda text: b"NaN " * (len(text) // 4)),
+        changed("hashes", lambda hashes: hashes[::-1].copy()),
+        lambda sections: {**sections, **WORDS, "words.lengths": np.array([3, np.inf], "<f4")},
+        lambda sections: {**sections, **WORDS, "words.lengths": np.array([3, 1e6], "<f4")},
+        lambda sections: {**sections, "fields": b'{"columns": [["year", "foo", "int64"]], "lists": []}'},
         changed("id", lambda text: b"\xff" * len(text)),
         lambda sections: {**sections, "fields": b"{}"},
         lambda sections: {**sections, "words": np.zeros(1, "<u8")},
@@ -471,6 +482,104 @@ def test_repair_gives_up_what_a_writer_added_and_nobody_can_read(
     (shared.place / "segments").rename(shared.place / "elsewhere")
     with raises("E-INDEX-INCOMPLETE"):
         shared.open("owner").repair(drop=True)
+
+
+def test_repair_opens_whatever_members_write(shared: Shared) -> None:
+    """Ids whose hashes lie more than half of their range apart: half of all pairs."""
+    with shared.open("writer") as writer:
+        for i in range(12):
+            add(writer, f"a{i}", f"b{i}")
+    owner = shared.open("owner")
+    assert owner.repair(drop=True).given_up == ()
+    assert owner.count() == 25
+
+
+def test_repair_says_which_rows_of_a_replaced_commit_do_not_open(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = shared.state()
+    shared.put(now.number + 1, signed(shared, "both", now))
+    sections = segments._sections
+    monkeypatch.setattr(segments, "_sections", lambda *rows: iter(without("hashes")(dict(sections(*rows))).items()))
+    with shared.open("writer") as writer:
+        add(writer, "bad")
+    monkeypatch.undo()
+    with shared.open("writer") as writer:
+        add(writer, "good")
+    found = shared.open("owner").repair()
+    assert [(lost["rows"], lost["commit"], lost["signer"]) for lost in found.given_up] == [
+        (1, now.number + 2, shared.public["writer"])
+    ]
+    assert sorted(shared.open("reader").ids()) == ["first", "good"]
+
+
+@pytest.mark.parametrize("planted", [False, True])
+@pytest.mark.parametrize("change", ["add", "forget", "share"])
+def test_repair_does_not_take_a_commit_made_meanwhile_for_a_refused_one(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, change: str, planted: bool
+) -> None:
+    """Neither on a sound index nor on one with a refused commit, which that member cannot follow, either."""
+    with shared.open("owner") as index:
+        index.share(shared.public["second"], "owner")
+    if planted:
+        now = shared.state()
+        shared.put(now.number + 1, signed(shared, "both", now))
+    owner, other = shared.open("owner"), shared.open("writer" if change == "add" else "second")
+    listed = owner._log.storage.list
+
+    def late(prefix: str) -> Any:
+        if prefix == "commits":
+            monkeypatch.undo()
+            with contextlib.suppress(StoreError):
+                if change == "add":
+                    add(other, "second")
+                elif change == "forget":
+                    add(other, "second")
+                    other.forget(["first"])
+                else:
+                    other.share(shared.public["stranger"], "reader")
+        return listed(prefix)
+
+    monkeypatch.setattr(owner._log.storage, "list", late)
+    assert len(owner.repair().commits) == planted * (2 if change == "add" else 1)
+    expected = {"add": ["first", "second"], "forget": ["first"] if planted else ["second"], "share": ["first"]}
+    for name in ("owner", "reader", "second"):
+        assert sorted(shared.open(name).ids()) == expected[change]
+    with shared.afresh("writer" if change == "add" else "second") as other:
+        add(other, "third")
+    verify(shared.open("owner"))
+
+
+def fingerprinted(name: str) -> TextEncoder:
+    return load_encoder(lambda texts: np.ones((len(texts), N)), fingerprint=name)
+
+
+def test_a_writer_notes_no_encoder_for_rows_that_others_added(shared: Shared) -> None:
+    """Otherwise it would refuse the encoder with which everybody searches."""
+    first, second = (fingerprinted(name) for name in ("first", "second"))
+    with shared.open("writer", encoder=second) as writer:
+        add(writer, "second")
+    with shared.open("reader", encoder=first) as reader:
+        assert len(reader.search("a text", top=5).ids) == 2
+        assert reader.noted_encoder is None
+    now = shared.state()
+    shared.put(now.number + 1, forged(shared, "writer", now, encoder=("second", "second")))
+    for name in ("reader", "writer"):
+        with raises("E-INDEX-CHAIN"):
+            shared.open(name).delete(["first"])
+
+
+def test_a_commit_names_one_encoder(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer cannot put another fingerprint into the body than the one that its header proves."""
+    with shared.open("owner", encoder=fingerprinted("first")) as owner:
+        owner.add(["a text"], ids=["second"])
+    now = shared.state()
+    monkeypatch.setattr(rules, "encoder_tag", lambda *_: now.encoder_tag)
+    content = forged(shared, "writer", now, encoder=("0" * 64, "another"))
+    monkeypatch.undo()
+    shared.put(now.number + 1, content)
+    with raises("E-INDEX-CHAIN"):
+        shared.open("reader").ids()
 
 
 def test_two_owners_repair_at_once(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,8 @@ def copy(
             log.check_founder(known, chain)  # before the copy becomes what this machine trusts at the destination
         try:
             removed = _copied(log, chain, dest, show_progress)
-            break
+            if log.advance().key_id == chain.key_id:  # otherwise the key of the copy is deleted soon
+                break
         except FileNotFoundError as error:
             if log.advance().number == chain.number:  # otherwise a rewrite has just deleted what it replaced
                 raise incomplete(index.location, str(error)) from None

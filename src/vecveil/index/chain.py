@@ -10,7 +10,7 @@ The state of an index is what its chain says, and nothing else. The rules:
 4. A rewrite may follow any commit that leaves its sources live. An append may follow any commit that changes neither
    the data key nor the encoder, and voids none of its objects.
 5. Only ``renew keys`` changes the data key, only ``re-encode`` the encoder of an index that has noted one, its
-   dimension and its epoch.
+   dimension and its epoch. A member who does not read notes an encoder with the first rows only.
 6. A checkpoint lists the live objects, the commit's own among them. At most 64 commits of readers lie between two, and
    every ``renew keys`` is one, since earlier commits no longer open. The head names the last checkpoint in clear.
 7. A commit names in clear the objects that are void: no commit has added them, and no later commit may. Until then
@@ -251,6 +251,8 @@ class Chain:
         else:
             return after
         after = replace(after, complete=True, objects=objects, replaced=times)
+        if body.encoder is not None and encoder_tag(self.mark, body.encoder) != header.encoder:
+            raise _broken(number, "names two encoders")
         return after if body.encoder is None else replace(after, encoder=body.encoder, encoder_name=body.encoder_name)
 
     def _with(self, header: Header) -> Chain:
@@ -283,6 +285,13 @@ class Chain:
             raise _broken(number, "has other vectors than the index")
         if self.encoder_tag not in (None, header.encoder):
             raise _broken(number, "has another encoder than the index")
+        if header.encoder != self.encoder_tag and not self.may_note_encoder(header.signer):
+            raise _broken(number, "notes an encoder for vectors that its signer cannot read")
+
+    def may_note_encoder(self, public: str | None) -> bool:
+        """Return whether a member may note the encoder of an index without one: who reads, or adds the first rows."""
+        signer = self.members.listing.member(public) if self.members and public else None
+        return self.dimension is None or signer is None or signer.reads
 
     def _check(self, header: Header, body: Body, number: int) -> None:
         """Raise `StoreError` unless the commit may follow this complete state."""

@@ -180,6 +180,8 @@ class MetadataTable:
             return np.array(listed, object)
 
         fields = json.loads(segment.content("fields"))
+        if not all(isinstance(name, str) and kind in (*_NAMES, "none") for name, kind, _ in fields["columns"]):
+            raise ValueError
         columns = {
             (name, kind): functools.partial(column, i, kind, dtype)
             for i, (name, kind, dtype) in enumerate(fields["columns"])

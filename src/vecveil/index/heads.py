@@ -74,7 +74,7 @@ class HeadMemory:
             return msgspec.json.decode(content, type=Head) if content else None
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise SealingError(
                 f"The file {self.path.name}, which remembers the newest commit of the index, cannot be read. Restore "
                 "it from a backup; without one, check what the storage contains and delete it.",
@@ -106,8 +106,8 @@ class HeadMemory:
         said = f"The storage of the index {problem}. Restore the storage: `vecveil index copy` restores from a copy."
         if self.path is not None:
             said += (
-                f" If you restored a backup or deleted the index yourself, delete {self.path} first, unless that file "
-                "is of another index."
+                f" If you restored a backup or deleted the index yourself, or an owner repaired it, delete {self.path} "
+                "first, unless that file is of another index."
             )
         return StoreError(said, code="E-INDEX-ROLLED-BACK")
 

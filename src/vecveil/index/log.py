@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, get_args
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -80,6 +81,7 @@ _PATIENCE = 10.0  # seconds for which other threads answer from the earlier stat
 
 
 Vectors = Literal["auto", "memory", "disk", "remote"]
+GivenUp = tuple[StoredObject, str | None]  # with the signer of the commit that added it
 
 
 class FirstOwnerWarning(UserWarning):
@@ -658,9 +660,9 @@ class SegmentLog:
                         under = chain.key_id, layout
                         tables = _parts(_marked(columns(*layout), deleted=deleted))
                         objects = [self._write(table, layout, chain.key_id) for table in tables]
-                    content = chain.commit(
-                        kind, keys, time=time.time(), layout=layout, encoder=_noted(self.encoder), adds=objects
-                    )
+                    public = keys.signer.public if keys.signer else None
+                    noted = _noted(self.encoder) if chain.may_note_encoder(public) else (None, None)
+                    content = chain.commit(kind, keys, time=time.time(), layout=layout, encoder=noted, adds=objects)
                 except KeyFileError:  # the key may have been renewed and deleted meanwhile
                     before, chain = chain, self.advance()
                     if chain.key_id == before.key_id:
@@ -890,10 +892,10 @@ class SegmentLog:
             if chain.members and chain.members.listing.renew:
                 self.renew_keys()
 
-    def repair(self, *, drop: bool) -> tuple[list[str], list[StoredObject]]:
+    def repair(self, *, drop: bool) -> tuple[list[str], list[GivenUp]]:
         """See `SealedIndex.repair`; return the refused commits, and the objects that were given up."""
         with self._changing, self._loading:
-            known, names = self.memory.read(), list[str]()
+            known, names, given_up = self.memory.read(), list[str](), list[GivenUp]()
             for _ in range(_ROUNDS):  # until nobody has added a commit meanwhile, or repaired the same ones
                 chain, refused = self._followed(known)
                 if chain.members is None:
@@ -914,16 +916,18 @@ class SegmentLog:
                 if known is not None and known.number > chain.number:  # this machine has seen a good commit there
                     raise refused or incomplete(self.location, commit_name(chain.number + 1))
                 contents = [self.needed(number) for number in numbers]
+                if numbers[0] == chain.number + 1 and self._follows(chain, contents[0]):
+                    continue  # a member has made it, or another owner has repaired it, since the chain was followed
                 appends = [self._refused_append(chain, *each) for each in zip(numbers, contents, strict=True)]
                 self.chain = None
                 # Each refused commit is replaced by one that adds its rows. Until then it is in the storage, so that
                 # another call continues after an interruption.
                 for number, content, append in zip(numbers, contents, appends, strict=True):
-                    same = self.content(number) == content  # otherwise another owner has repaired it
-                    after = self._append_again(chain, number, append) if same else None
-                    if after is None:
+                    again = self._append_again(chain, number, content, append)
+                    if again is None:
                         break
-                    chain = after
+                    chain, left_out = again
+                    given_up += left_out
                     names.append(commit_name(number))
             else:
                 raise _busy()
@@ -931,6 +935,8 @@ class SegmentLog:
             if drop:
                 layout = chain.dimension, chain.precision
                 lost = [each for each in chain.objects.values() if not self._opens(each, layout)]
+                chain = self.advance()  # others may have replaced objects meanwhile
+                lost = [each for each in lost if each.name in chain.objects]
                 if lost and len(lost) == len(chain.objects):  # as where their folder is not mounted
                     raise incomplete(self.location, lost[0].name)
             while lost := [each for each in lost if each.name in chain.objects]:  # others may have removed some
@@ -944,7 +950,17 @@ class SegmentLog:
                 if self._published(chain, content):
                     break
                 chain = self.advance()
-            return names, lost
+            given_up += [(each, self.signer(each.commit)) for each in lost]
+            if self.snapshot is not None:
+                self.refresh()
+            return names, given_up
+
+    def _follows(self, chain: Chain, content: bytes) -> bool:
+        """Return whether a commit follows the chain."""
+        with contextlib.suppress(StoreError):
+            chain.follow(content, self.existing())
+            return True
+        return False
 
     def _followed(self, known: Head | None) -> tuple[Chain, StoreError | None]:
         """Follow the chain to its head, or to the first commit that is refused; return the error of that one.
@@ -989,25 +1005,36 @@ class SegmentLog:
             )
         return None
 
-    def _append_again(self, chain: Chain, number: int, append: tuple[Header, Body] | None) -> Chain | None:
+    def _append_again(
+        self, chain: Chain, number: int, refused: bytes, append: tuple[Header, Body] | None
+    ) -> tuple[Chain, list[GivenUp]] | None:
         """Replace a refused commit by the next one of ``chain``, with those of its objects that open and fit.
 
-        Return the state after it, or None if a writer was first to continue the chain.
+        Return the state after it and the other objects, or None if a writer was first to continue the chain, or another
+        owner to repair it.
         """
         objects, layout = list[StoredObject](), (chain.dimension, chain.precision)
+        left_out = list[GivenUp]()
         noted: tuple[str | None, str | None] = (None, None)
-        if append is not None and layout in ((None, None), (append[0].dimension, append[0].precision)):
+        if append is not None:
             header, body = append
             own = header.dimension, header.precision
+            fits = layout in ((None, None), own)
             known = {*chain.objects, *chain.replaced, *chain.voided}
             for each in body.adds:
                 there = chain.objects.get(each.name)
                 added = each.name in known and (there is None or there.digest == each.digest)
-                if each.as_of is None and not added and self._opens(each, own):
+                if each.as_of is not None or added:
+                    continue
+                if fits and self._opens(each, own):
                     objects.append(each if there is None else self._written_again(each, chain.key_id))
+                else:
+                    left_out.append((msgspec.structs.replace(each, commit=number), header.signer))
             layout = own if objects else layout
-            if chain.encoder_tag is None and objects:
+            if chain.encoder_tag is None and objects and chain.may_note_encoder(header.signer):
                 noted = body.encoder, body.encoder_name
+        if self.content(number) != refused:
+            return None
         if number == chain.number + 1 or objects:
             keys = self.existing()
             content = chain.commit("append", keys, time=time.time(), layout=layout, encoder=noted, adds=objects)
@@ -1019,9 +1046,9 @@ class SegmentLog:
                 return None
             chain = chain.follow(content, keys)
             if in_place:
-                return chain
+                return chain, left_out
         self.storage.delete([commit_name(number)])
-        return chain
+        return chain, left_out
 
     def _written_again(self, stored: StoredObject, key_id: str) -> StoredObject:
         """Write the rows of an object under a new name, since another member's commit uses its name."""
@@ -1071,7 +1098,13 @@ class SegmentLog:
                     "metadata": pa.array(["null"] * rows),
                 }
                 layout = vectors.encoder.dimension, self.precision
-                written.append(self._write(_marked(columns), layout, chain.key_id).name)
+                try:
+                    stored = self._write(_marked(columns), layout, chain.key_id)
+                except KeyFileError:  # the key may have been renewed and deleted meanwhile
+                    if chain.key_id == self.advance().key_id:
+                        raise
+                    stored = self._write(_marked(columns), layout, self.advance().key_id)
+                written.append(stored.name)
         return written
 
     def _load_vectors(self, vectors: NewVectors) -> list[str]:

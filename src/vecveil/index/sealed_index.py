@@ -6,7 +6,6 @@ import contextlib
 import copy
 import functools
 import itertools
-import json
 import logging
 import os
 import threading
@@ -40,7 +39,7 @@ from vecveil.index.members import Member, Role, checked_member, public_keys
 from vecveil.index.scan import nearest
 from vecveil.index.sealer import Ranking, Unsealed
 from vecveil.index.segments import PRECISIONS, encode_vectors
-from vecveil.index.state import LoadedSegment, Snapshot
+from vecveil.index.state import LoadedSegment, Snapshot, parsed_metadata, words_in
 from vecveil.index.words import Words, scores
 from vecveil.texts.encoders import Encoder, load_encoder
 from vecveil.texts.encoders.text_encoder import TextEncoder, as_text_encoder
@@ -106,7 +105,8 @@ class IndexRepair:
 
     Attributes:
         commits: names of the replaced commits.
-        given_up: ``segment``, ``rows``, ``commit`` and ``signer`` of each segment that was missing or did not open.
+        given_up: ``segment``, ``rows``, ``commit`` and ``signer`` of each segment that was missing or did not open, in
+            a replaced commit, and with ``drop`` in any.
     """
 
     commits: tuple[str, ...]
@@ -192,6 +192,9 @@ class SealedIndex:
             raise InvalidInputError(
                 f"{_OWNER}: `precision` is one of {', '.join(PRECISIONS)}.", code="E-INPUT-NAME", param="precision"
             )
+        for param, value in (("create", create), ("exclusive", storage.get("exclusive", False))):
+            if not isinstance(value, bool):
+                raise wrong_type(_OWNER, param, "True or False", value)
         self.create = create
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
         self._audit_log = audit_log if isinstance(audit_log, AuditLog | None) else AuditLog(audit_log)
@@ -480,6 +483,8 @@ class SealedIndex:
 
     def _get(self, ids: Sequence[str] | None, where: Where | None, missing: str) -> Unsealed:
         owner = f"{_OWNER}.get"
+        if missing not in ("raise", "skip"):
+            raise InvalidInputError(f"{owner}: `missing` is 'raise' or 'skip'.", code="E-INPUT-NAME", param="missing")
         snapshot = self._snapshot()
         selected = self._selected(snapshot, where, owner)
         if ids is None:
@@ -772,11 +777,9 @@ class SealedIndex:
         """
         with self._operation("repair", changes=True) as entry:
             commits, lost = self._log.repair(drop=drop)
-            entry.rows = sum(each.rows for each in lost)
-            signers = [self._log.signer(each.commit) for each in lost]
+            entry.rows = sum(each.rows for each, _ in lost)
         given_up = tuple(
-            {"segment": each.name, "rows": each.rows, "commit": each.commit, "signer": signer}
-            for each, signer in zip(lost, signers, strict=True)
+            {"segment": each.name, "rows": each.rows, "commit": each.commit, "signer": signer} for each, signer in lost
         )
         return IndexRepair(tuple(commits), given_up)
 
@@ -910,17 +913,9 @@ class SealedIndex:
         return [(float(cosine), *place) for cosine, place in zip(cosines, best, strict=True)]
 
     def _words_of(self, part: LoadedSegment) -> Words:
-        with self._building, part.segment.parsed():
+        with self._building:
             if part not in self._words:
-                segment = part.segment
-                words = (
-                    Words(segment.array, segment.parsed)
-                    if segment.has("words")
-                    else Words.of(segment.strings("text").to_pylist())
-                )
-                if len(words.lengths) != len(part):
-                    raise ValueError
-                self._words[part] = words
+                self._words[part] = words_in(part.segment)
             return self._words[part]
 
     def _opened(self, places: list[tuple[LoadedSegment, int]]) -> Unsealed:
@@ -944,7 +939,7 @@ class SealedIndex:
                 for at, i in enumerate(mine):
                     ids[i] = table["id"][at]
                     texts[i] = table["text"][at] if table["has_text"][at] else None
-                    metadata[i] = json.loads(table["metadata"][at])
+                    metadata[i] = parsed_metadata(table["metadata"][at])
         return Unsealed(ids, vectors, texts, metadata, [])
 
     def _queries(self, queries: Any, encoder: TextEncoder | None, owner: str) -> npt.NDArray[np.float32]:

@@ -26,6 +26,7 @@ from vecveil.index.words import Words, scores
 from vecveil.texts.encoders.text_encoder import TextEncoder
 
 _REENCODE = "SealedIndex.reencode"
+_EQUAL = 4  # so many ids of a segment may have one hash: of ten million ids two seldom have
 _MANY = 65_536  # new rows from which all segments are compared by one sort, not pair by pair
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -116,6 +117,9 @@ def load(segment: Segment, version: tuple[int, int], *, in_memory: bool = True) 
     with segment.parsed():
         if len(order) and not 0 <= order.min() <= order.max() < len(order):
             raise ValueError
+        # Not the sign of a difference, which overflows. Ids whose hashes are equal are compared with each other.
+        if (hashes[1:] < hashes[:-1]).any() or (hashes[_EQUAL:] == hashes[:-_EQUAL]).any():
+            raise ValueError
     return LoadedSegment(segment, version, scan, segment.array("deleted", np.uint8) != 0, hashes, order)
 
 
@@ -124,28 +128,52 @@ def check_rows(segment: Segment) -> None:
     with segment.parsed():
         part, every = load(segment, (0, 0)), np.ones(segment.rows, np.bool_)
         hashes = hashes_of(segment.strings("id"))[part.order]
-        if (hashes != part.hashes).any() or len(np.unique(part.order)) < len(part) or (np.diff(hashes) < 0).any():
+        if (hashes != part.hashes).any() or len(np.unique(part.order)) < len(part):
             raise ValueError  # rows that no id finds could not be deleted
         if segment.rows > MANY:
             every[part.scan.codes.poor]
         segment.strings("text")
         for text in segment.strings("metadata").to_pylist():
-            if not isinstance(json.loads(text), dict | None):
-                raise ValueError
+            parsed_metadata(text)
         if segment.has("fields"):
             MetadataTable.read(segment, segment.rows).among(every)
         if segment.has("words"):
-            scores("word", [(Words(segment.array).among(every), every)])
+            scores("word", [(words_in(segment).among(every), every)])
+
+
+def words_in(segment: Segment) -> Words:
+    """Return the words of a segment; raise `SealingError` for lengths that its texts cannot have."""
+    with segment.parsed():
+        if not segment.has("words"):
+            return Words.of(segment.strings("text").to_pylist())
+        words = Words(segment.array, segment.parsed)
+        # Lengths count in the scores of all rows. A byte gives at most 4/3 words.
+        sizes = np.diff(segment.array("text.ends", "<u4").astype(np.int64))
+        if len(words.lengths) != segment.rows or (words.lengths > 2 * sizes).any():
+            raise ValueError
+        return words
+
+
+def parsed_metadata(text: str) -> dict[str, Any] | None:
+    """Return the metadata of a row; raise `ValueError` for what `write_segment` does not write."""
+    metadata = json.loads(text, parse_constant=int)  # which refuses NaN and Infinity
+    if not isinstance(metadata, dict | None):
+        raise ValueError
+    return metadata
 
 
 def _codes(segment: Segment) -> Codes:
     N, width = segment.rows, -(-segment.dimension // 4)
-    return Codes(
-        segment.array("codes.packed", np.uint8).reshape(N, width),
-        segment.array("codes.levels", "<f4").reshape(4, 4 * width),
-        segment.array("codes.residuals", "<f2").reshape(-1, segment.dimension),
-        segment.array("codes.poor", "<i4"),
-    )
+    with segment.parsed():
+        poor = segment.array("codes.poor", "<i4")
+        if len(poor) and not 0 <= poor.min() <= poor.max() < N:
+            raise ValueError
+        return Codes(
+            segment.array("codes.packed", np.uint8).reshape(N, width),
+            segment.array("codes.levels", "<f4").reshape(4, 4 * width),
+            segment.array("codes.residuals", "<f2").reshape(-1, segment.dimension),
+            poor,
+        )
 
 
 @dataclass(frozen=True, eq=False)
