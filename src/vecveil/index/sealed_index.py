@@ -763,7 +763,8 @@ class SealedIndex:
         Anyone who can write to the storage, such as a former writer, can stop all members with a commit that no member
         made. Readers refuse it and what follows. Additions and deletions by members in the replaced commits are kept.
         Run it on a machine that uses the index: it refuses to replace a commit that this machine has accepted. After
-        an interruption call it again.
+        an interruption call it again. Let one owner repair at a time: of two, one machine may have to forget the
+        commit that it has seen.
 
         Args:
             drop: also read every segment, and remove those that are missing or do not open. Their rows are lost, and
