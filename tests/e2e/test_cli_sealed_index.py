@@ -208,6 +208,7 @@ def test_an_index_is_shared(tmp_path: Path) -> None:
     assert index("get", "anna", "a").code == 1
     dropped = index("repair", "owner", "--drop")
     assert dropped.out.endswith(f"signed by {public['ingest']}\n")
+    assert "deletion was in these segments are back" in dropped.err
     assert index("get", "anna", "a").out == "a  hello\n"
     assert index("remove", "anna", public["owner"]).code == 0
     assert index("members", "anna").out.splitlines()[-1] == f"{public['owner']}  shared it first, no longer a member"
@@ -232,6 +233,7 @@ def test_an_index_is_verified_backed_up_and_restored(filled: Path, lsa: Path, te
     assert done.code == 1
     assert segment.name in done.err
     assert "sealed:" in run("index copy", place, filled / "plain", *key).err
+    assert "'notes' is not a sealed index: write sealed:notes" in run("index verify", "notes", *key).err
 
 
 def test_a_storage_that_was_rolled_back_is_not_searched(

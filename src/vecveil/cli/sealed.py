@@ -77,6 +77,8 @@ def opened(
         raise click.UsageError("A sealed index (sealed:) needs --seal-key.")
     place = index_place(location)
     if place is None:
+        if ":" not in location:  # otherwise it may contain a password
+            raise click.UsageError(f"{location!r} is not a sealed index: write sealed:{location}.")
         raise click.UsageError(f"{short_name(location)} is not a sealed index: name sealed:FOLDER or sealed:URL.")
     arrow_without_pandas()
     from vecveil.index import SealedIndex
@@ -561,7 +563,8 @@ Example:
 def verify_index_command(index: str, seal_key: str, as_json: bool) -> None:
     """Check every commit and every object of a sealed index against its chain of commits.
 
-    The command fails at a missing, altered or replaced commit or object, and names it. It changes nothing.
+    The command stops at the first missing, altered or replaced commit or object, fails, and names it. If there is
+    none, it lists objects that no commit names. It changes nothing.
     """
     from vecveil.index.backup import verify
 
@@ -740,12 +743,15 @@ def repair_command(index: str, drop: bool, seal_key: str, as_json: bool) -> None
     an interruption repeat the command.
 
     A writer can stop readers with a segment that does not open. Restore damaged commits and segments with
-    `vecveil index copy`; without a copy use --drop. Its rows are lost, and older versions of them current again.
+    `vecveil index copy`; without a copy use --drop. Its rows are lost, and older versions of them current again. Rows
+    whose deletion was in these segments are back: delete or forget them again.
     """
     with opened(index, seal_key) as one:
         found = one.repair(drop=drop)
     lost = sum(each["rows"] for each in found.given_up)
     note(f"Commits replaced in {short_name(index)}: {len(found.commits):,}. Rows given up: {lost:,}.")
+    if found.given_up:
+        warn("Rows whose deletion was in these segments are back: delete or forget them again.")
     if as_json:
         data_json({"database": short_name(index), **found.to_record()})
         return
