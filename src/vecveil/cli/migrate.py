@@ -121,6 +121,7 @@ def command(source: str, dest: str, protector_file: Path | None, **options: Any)
                 note("The source does not exist: the copy is not compared with clean vectors.")
             done = verify_migration(made, existing, state_file, **shared_arguments)
     elif protector_file is None:
+        _destination(dest).close()  # DEST may be mistyped
         raise click.UsageError(
             "Missing option '-p' / '--protector'. A sealed index needs none: name it sealed:FOLDER as DEST."
         )
@@ -178,7 +179,9 @@ def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, 
     if of_table:
         with opened(dest, seal_key, index_encoder(encoder, own), new=True) as index:
             encoded = reader.embedding_column is None
-            note(f"{reader.rows:,} rows of {reader.name}; {'their texts are encoded' if encoded else 'with vectors'}.")
+            if encoder is not None or not encoded:  # otherwise `fill_from_table` refuses it
+                how_read = "their texts are encoded" if encoded else "with vectors"
+                note(f"{reader.rows:,} rows of {reader.name}; {how_read}.")
             batch = batch or (ENCODED_BATCH if encoded else BATCH)
             done = fill_from_table(reader, index, id_column=id_column, batch=batch, **how)
     else:
