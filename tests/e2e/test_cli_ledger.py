@@ -67,6 +67,7 @@ def test_export_replaces_only_with_force(path: Path) -> None:
     assert out.read_text() != "mine"
     for force in ([], ["--force"]):
         assert run("ledger", "export", path, "-o", path, *force).code == 1
+    assert "`--output` ends in .csv" in run("ledger", "export", path, "-o", path.with_name("rel.txt")).err
     Ledger(path).verify()
 
 

@@ -410,7 +410,7 @@ def test_codes_are_looked_up_as_they_are_written(lsa: Path, tmp_path: Path) -> N
     ("arguments", "says"),
     [
         (["t.csv", "--text-column", "body"], "--encoder"),
-        (["t.csv", "--encoder", "{lsa}"], "--text-column"),
+        (["t.csv", "--encoder", "{lsa}"], "Name it with --text-column."),
         (["t.csv", "--text-column", "body", "--id-column", "no", "--encoder", "{lsa}"], "--id-column"),
         (["t.csv", "--text-column", "body", "--drop", "no", "--encoder", "{lsa}"], "--drop"),
         (["twice.csv", "--text-column", "body", "--id-column", "note", "--encoder", "{lsa}"], "1 rows"),

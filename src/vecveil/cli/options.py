@@ -334,6 +334,9 @@ def in_options(error: VecveilError, context: click.Context, values: Mapping[str,
         from vecveil.privacy.protector import METHODS
 
         names = {name: f"--option {name}" for method in METHODS.values() for name in method.options} | names
+        given_value = dict(context.params.get("method_options") or ()).get(param)
+        if isinstance(given_value, str) and error.code == "E-INPUT-TYPE":
+            text = text.replace(", not str.", f", not {given_value[:40]!r}.")
     if owner not in files and _is_python(owner):
         text = text.removeprefix(f"{owner}: ")
         if (first := _FIRST_WORD.match(text)) and first[0] not in files:
