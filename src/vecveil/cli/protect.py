@@ -211,7 +211,8 @@ def _protect_file(
     note(f"Columns copied unchanged: {_listed(counts.carried)}. {others}: {_listed(counts.left_out)}.")
     if job.seal_key is None and not options["carry"]:
         for name in [name for name in counts.left_out if name != counts.source][:1]:
-            note(f"Column `{name}` may contain clean text. It is left out; pass `--carry {name}` to keep it.")
+            fix = f"{'write .parquet and ' * (out.suffix.lower() == '.npy')}pass `--carry {name}`"
+            note(f"Column `{name}` may contain clean text. It is left out; {fix} to keep it.")
     note(f"Wrote {out}")
     return {
         "output": str(out),
