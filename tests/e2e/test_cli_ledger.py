@@ -105,6 +105,6 @@ def test_a_repair_says_what_is_lost(path: Path) -> None:
         0,
         {"output": "new.ledger", "releases": 3, "lost": 1, "cap": 5, "cap_lost": False},
     )
-    assert "1 rows are lost" in done.err
+    assert "Lost: 1 row, whose releases no longer count." in done.err
     assert run("ledger", "show", path.with_name("new.ledger")).code == 0
     assert run("ledger", "repair", path, "-o", path.with_name("new.ledger")).code == 1

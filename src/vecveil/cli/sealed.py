@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from vecveil.cli import options as shared
-from vecveil.cli.output import data, data_json, doing, note, warn
+from vecveil.cli.output import counted, data, data_json, doing, note, warn
 from vecveil.cli.releases import Release
 from vecveil.errors import DataFileError, IncompatibleError, SealingError, StoreError
 from vecveil.io import make_folders
@@ -310,7 +310,7 @@ def unseal_command(
         check_output(target, overwrite=force, source=source if isinstance(source, str) else None)
         written, left_out = unsealing.file(source, target, overwrite=force, **options)
         rows, skipped = rows + written, skipped + left_out
-    note(f"{rows:,} rows opened. Wrote {out}, which contains clean vectors and texts.")
+    note(f"{counted(rows, 'row')} opened. Wrote {out}, which contains clean vectors and texts.")
     if kept:
         note(f"{kept:,} files existed already.")
     if skipped:
@@ -490,8 +490,8 @@ def delete_command(index: str, ids: tuple[str, ...], seal_key: str, as_json: boo
     with opened(index, seal_key) as one:
         rows = len(one.get(ids, missing="skip").ids) if one.reads else None
         one.delete(ids)
-    said = "The rows, if there were any," if rows is None else f"{rows:,} rows"  # of a writer who does not read
-    note(f"{said} were deleted from {short_name(index)}.")
+    said = "the rows, if there were any," if rows is None else counted(rows, "row")  # of a writer who does not read
+    note(f"Deleted {said} from {short_name(index)}.")
     if as_json:
         data_json({"database": short_name(index), "rows": rows})
 
@@ -515,7 +515,7 @@ def compact_command(index: str, seal_key: str, as_json: bool) -> None:
     with opened(index, seal_key) as one:
         one.compact()
         rows = one.count()
-    note(f"{short_name(index)} is compact; it has {rows:,} rows.")
+    note(f"{short_name(index)} is compact; it has {counted(rows, 'row')}.")
     if as_json:
         data_json({"database": short_name(index), "rows": rows})
 

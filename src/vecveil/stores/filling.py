@@ -178,7 +178,7 @@ def fill_from_table(
                 numbers.remove(name)
     if len(ids) < reader.rows:
         raise DataFileError(
-            f"{reader.name}: {reader.rows - len(ids):,} rows have the id of another row. Name another column with "
+            f"{reader.name}: rows with the id of another row: {reader.rows - len(ids):,}. Name another column with "
             "id_column= (--id-column), or give each row its own id.",
             param="id_column",
         )

@@ -301,7 +301,8 @@ def _checked(kind: type[Any], given: Mapping[Any, Any], where: str, folder: Path
             raise InvalidInputError(text, param=where)
         if not _fits(value, hints[name]):
             place = name if where == "the file" else f"{where}.{name}"
-            raise wrong_type(_FILE, place, _IN_WORDS.get(types[name], types[name]), value)
+            expected = str(types[name])
+            raise wrong_type(_FILE, place, _IN_WORDS.get(expected, expected), value)
         if name in _PATHS:
             value = _relative(value, folder)
         elif name in _FOLDERS and isinstance(value, str) and (folder / value).is_dir():

@@ -79,7 +79,7 @@ def test_the_command_line_says_what_was_there_and_compares(
     out = tmp_path / "out"
     asked = ("protect", tmp_path / "in", "-p", tmp_path / "p.vecveil", "-o", out)
     first, second = run(*asked), run(*asked)
-    assert "9 rows are protected, in 1 part." in first.err
+    assert "9 rows protected, in 1 part." in first.err
     assert "there already" not in first.err
     assert "Columns of the first part: id, embedding." in first.err
     assert "1 part of them was there already; 0 parts written now." in second.err
