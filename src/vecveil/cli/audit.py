@@ -116,7 +116,7 @@ SECTIONS = {
     "What is audited": "--protector --concept --vectors --store --id-column --seal-key",
     "Texts": "--text-column --group-column --encoder",
     "Attacks": "--tier --limit",
-    "Output": "--json --html --force",
+    "Output": "--json --html",
 }
 
 
