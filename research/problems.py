@@ -18,7 +18,7 @@ from research.datasets import open_dataset
 from research.datasets.kinds import PairSet, RetrievalSet, TextSet
 from research.specification import ConceptSpec, ProblemSpec
 from vecveil.auditing.attacks import text_groups
-from vecveil.errors import DataFileError, InvalidInputError, unknown_name
+from vecveil.errors import DataFileError, InvalidInputError, renamed, unknown_name
 from vecveil.privacy.concepts import Concept, ConceptMatches
 from vecveil.privacy.concepts.concept_file import load_yaml, read_text
 from vecveil.privacy.concepts.matching import Span, TermDetector, words
@@ -201,7 +201,8 @@ def make_problem(name: str, spec: ProblemSpec, data: Path) -> Problem:
         DataFileError: a data set or file of terms is missing or damaged.
         ConceptError: the concept is in too few texts.
     """
-    corpus = read_corpus(spec.data, data)
+    with renamed("name", f"problems.{name}.data"):
+        corpus = read_corpus(spec.data, data)
     terms, groups_of = listed_terms(spec.concept, data, name)
     concept = joined_concept(name, spec.concept, corpus.spans, terms)
     matches = concept.find(corpus.texts)

@@ -216,7 +216,9 @@ def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner
     """
     found = load_yaml(text, owner, owner="experiment")
     if not isinstance(found, dict) or "experiment" not in found:
-        raise _file_error(owner, "experiment", "is missing.")
+        said = "The file is empty." if found is None else "`experiment` is missing."
+        fix = "`vecveil experiment spec NAME` prints a specification to edit."
+        raise DataFileError(f"{owner}: {said} {fix}", param="experiment")
     name = found["experiment"]
     if not isinstance(name, str) or name not in kinds:
         known = ", ".join(sorted(kinds))

@@ -147,7 +147,7 @@ class KeyFile:
                 f"Run: chmod 600 {path.name}",
                 param="path",
             )
-        return cls._parsed(text, owner, "path")
+        return cls._parsed(text, owner, "path", f"{path.name} (`path`)")
 
     @classmethod
     def of(cls, source: str | os.PathLike[str]) -> KeyFile:
@@ -173,7 +173,7 @@ class KeyFile:
         if not text.lstrip().startswith("{"):
             # One key, under a name that the JSON of a later rotation can use.
             text = json.dumps({"schema": SCHEMA, "current": "env", "keys": {"env": text.strip()}})
-        return cls._parsed(text, owner, "variable")
+        return cls._parsed(text, owner, "variable", f"the content of {variable} (`variable`)")
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], key_id: str) -> KeyFile:
@@ -207,7 +207,7 @@ class KeyFile:
         return made
 
     @classmethod
-    def _parsed(cls, text: str, owner: str, param: str) -> KeyFile:
+    def _parsed(cls, text: str, owner: str, param: str, named: str) -> KeyFile:
         # Chain no cause: it would contain the text, and with it the key.
         try:
             record = parse_json(text)
@@ -225,7 +225,8 @@ class KeyFile:
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error):
             pass  # the cause may quote the key
         raise KeyFileError(
-            f"{owner}: `{param}` does not contain a key file ({SCHEMA}). Make one with `vecveil key new FILE`.",
+            f"{owner}: {named} is not a key file ({SCHEMA}): it is damaged or another file. Restore it from a copy, or "
+            "name another.",
             param=param,
         )
 

@@ -133,6 +133,14 @@ CASES = [
         ),
         ("labels", "labels.npy"),
     ),
+    Case(
+        "option of the method that is no number",
+        lambda f, p: run(
+            f"fit --positive {write_pairs(f)[0]} --negative {f / 'negative.npy'} --method subspace --option rank=abc "
+            f"--noise-to-signal 0.5 -o {f / 'out.vecveil'}"
+        ),
+        ("--option rank", "not 'abc'"),
+    ),
     Case("text for a protector that knows no encoder", lambda f, p: protect(f, p, texts(f)), ("encoder", "--encoder")),
     Case(
         "truncated protector",

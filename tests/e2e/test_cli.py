@@ -197,6 +197,8 @@ def test_texts_are_protected_without_the_text(tmp_path: Path, notes: Path, notes
     assert "Columns copied unchanged: id. Left out: text, domain." in done.err
     assert "Column `domain` may contain clean text. It is left out; pass `--carry domain` to keep it." in done.err
 
+    done = run("protect", notes, "-p", notes_protector, "-o", tmp_path / "protected.npy")
+    assert "write .parquet and pass `--carry id` to keep it." in done.err
     kept = tmp_path / "kept.parquet"
     done = run("protect", notes, "-p", notes_protector, "-o", kept, "--keep-text", "--carry", "id")
     assert done.code == 0, done.err

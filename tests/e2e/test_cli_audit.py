@@ -59,6 +59,11 @@ def test_an_audit_writes_its_record_and_page_and_prints_the_table(audited: tuple
     assert "vecveil audit" in record["command"]
     assert "--concept concept.yaml --json audit.json" in record["command"]
     assert "/" not in record["command"]
+    given = ("-p", "no.vecveil", "--concept", "no.yaml")  # refused before anything is read
+    again = run("audit", "no.csv", *given, "--html", folder / "audit.html")
+    assert again.code == 1
+    assert "`--html` audit.html exists. Choose another name, or replace it with --force." in again.err
+    assert "--force" in run("audit", "no.csv", *given, "--pack", folder / "pack").err
 
 
 def test_a_record_on_stdout_is_pure_and_every_report_can_be_written(
@@ -172,7 +177,7 @@ def test_the_workflow_fails_a_build_that_leaks_more_and_passes_another(
     ):
         (privacy / name).symlink_to(source)
     record = json.loads((audited[0] / "audit.json").read_text(encoding="utf-8"))
-    small = ["--text-column", "text", "--limit", 300, *TOKEN_INFERENCE_ALONE]
+    small = ["--text-column", "text", "--limit", 300, "--force", *TOKEN_INFERENCE_ALONE]
 
     def gate(*more: object, **changed: object) -> Outcome:
         (privacy / "audit.json").write_text(json.dumps(record | changed), encoding="utf-8")

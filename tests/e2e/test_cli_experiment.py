@@ -107,6 +107,9 @@ def test_the_shipped_specification_can_be_edited_and_run(place: Path, tmp_path: 
     found = run("experiment", "run", edited, "--data", place / "data", "--out", tmp_path)
     assert found.code == 1
     assert "`mehtods` is an unknown key" in found.errors[0]
+    edited.write_text((place / "mine.yaml").read_text().replace("data: sts12", "data: sts99"))
+    found = run("experiment", "run", edited, "--data", place / "data", "--out", tmp_path)
+    assert ".data` 'sts99' is unknown" in found.errors[0]
 
 
 @pytest.mark.parametrize(

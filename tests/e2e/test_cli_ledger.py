@@ -67,6 +67,7 @@ def test_export_replaces_only_with_force(path: Path) -> None:
     assert out.read_text() != "mine"
     for force in ([], ["--force"]):
         assert run("ledger", "export", path, "-o", path, *force).code == 1
+    assert "`--output` ends in .csv" in run("ledger", "export", path, "-o", path.with_name("rel.txt")).err
     Ledger(path).verify()
 
 
@@ -104,6 +105,6 @@ def test_a_repair_says_what_is_lost(path: Path) -> None:
         0,
         {"output": "new.ledger", "releases": 3, "lost": 1, "cap": 5, "cap_lost": False},
     )
-    assert "1 rows are lost" in done.err
+    assert "Lost: 1 row, whose releases no longer count." in done.err
     assert run("ledger", "show", path.with_name("new.ledger")).code == 0
     assert run("ledger", "repair", path, "-o", path.with_name("new.ledger")).code == 1

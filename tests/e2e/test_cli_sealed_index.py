@@ -84,7 +84,7 @@ def test_a_source_that_ranks_otherwise_is_named(tmp_path: Path, scale: int, metr
 def filled(folder: Path, lsa: Path) -> Path:
     done = run(*migrate(folder, "--encoder", lsa, "--drop", "site"))
     assert done.code == 0, done.err
-    assert f"Verified: count and ids of all {ROWS} rows" in done.err
+    assert f"Verified: count and ids of {ROWS} rows" in done.err
     return folder
 
 
@@ -208,6 +208,7 @@ def test_an_index_is_shared(tmp_path: Path) -> None:
     assert index("get", "anna", "a").code == 1
     dropped = index("repair", "owner", "--drop")
     assert dropped.out.endswith(f"signed by {public['ingest']}\n")
+    assert "deletion was in these segments are back" in dropped.err
     assert index("get", "anna", "a").out == "a  hello\n"
     assert index("remove", "anna", public["owner"]).code == 0
     assert index("members", "anna").out.splitlines()[-1] == f"{public['owner']}  shared it first, no longer a member"
@@ -232,6 +233,7 @@ def test_an_index_is_verified_backed_up_and_restored(filled: Path, lsa: Path, te
     assert done.code == 1
     assert segment.name in done.err
     assert "sealed:" in run("index copy", place, filled / "plain", *key).err
+    assert "'notes' is not a sealed index: write sealed:notes" in run("index verify", "notes", *key).err
 
 
 def test_a_storage_that_was_rolled_back_is_not_searched(
@@ -408,10 +410,10 @@ def test_codes_are_looked_up_as_they_are_written(lsa: Path, tmp_path: Path) -> N
     ("arguments", "says"),
     [
         (["t.csv", "--text-column", "body"], "--encoder"),
-        (["t.csv", "--encoder", "{lsa}"], "--text-column"),
+        (["t.csv", "--encoder", "{lsa}"], "Name it with --text-column."),
         (["t.csv", "--text-column", "body", "--id-column", "no", "--encoder", "{lsa}"], "--id-column"),
         (["t.csv", "--text-column", "body", "--drop", "no", "--encoder", "{lsa}"], "--drop"),
-        (["twice.csv", "--text-column", "body", "--id-column", "note", "--encoder", "{lsa}"], "1 rows"),
+        (["twice.csv", "--text-column", "body", "--id-column", "note", "--encoder", "{lsa}"], "id of another row: 1."),
         (["t.csv", "--text-column", "body", "--embedding-column", "code"], "lists of float32"),
         (["protected.parquet"], "vecveil has protected"),
         (["v.parquet", "--keep-text"], "--keep-text"),
@@ -423,6 +425,7 @@ def test_mistakes_with_tables(tables: Path, lsa: Path, tmp_path: Path, arguments
     done = run("migrate", tables / name, f"sealed:{tmp_path}/index", "--seal-key", tables / "search.keys", *options)
     assert done.code in (1, 2)
     assert says in done.err
+    assert "are encoded" not in done.err or "--encoder" in options
     assert not list(tmp_path.glob("index/segments/*"))
 
 

@@ -161,6 +161,7 @@ SECTIONS = {
 @shared.file_option(
     "--pack", metavar="FOLDER", help="Write a review pack: summary, report, record, hashes, versions, control mapping."
 )
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @gate_options
 @shared.table_options
 @click.option(
@@ -183,6 +184,7 @@ def command(
     concept: Path | None,
     vectors_file: Path | None,
     pack: Path | None,
+    force: bool,
     **options: Any,
 ) -> None:
     """Attack the vectors of the texts in INPUT, or the storage of a sealed index, and print what attackers recover.
@@ -205,6 +207,7 @@ def command(
     files = report_files(
         {f"--{kind}": options[f"{kind}_file"] for kind in ("json", "html", "md", "csv")},
         inputs=(input, protector_file, concept, vectors_file, options["attacker_texts"], options["baseline"]),
+        overwrite=force,
     )
     form = table_format(options)
     options["vectors"] = vectors_file
@@ -212,6 +215,8 @@ def command(
         raise click.UsageError("--pack contains no text: leave out --show-reconstructions.")
     if pack is not None and pack.exists() and not pack.is_dir():  # before the attacks, which take minutes
         raise click.UsageError(f"--pack needs a folder: {pack.name} is a file.")
+    if pack is not None and (pack / "pack.json").exists() and not force:
+        raise click.UsageError(f"--pack {pack.name} has an earlier pack. Name another folder, or replace it: --force.")
     attacks = {**attack_arguments(options), "command": as_typed()}
     if input is None or concept is None:
         result = _audit_sealed(concept, options, attacks)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from vecveil.cli import options as shared
-from vecveil.cli.output import data, data_json, note, warn, writing
+from vecveil.cli.output import counted, data, data_json, note, warn, writing
 from vecveil.cli.sealed import conditions, opened, refuse_other_options
 from vecveil.errors import DataFileError
 from vecveil.index import KeyStore, Sealer
@@ -198,7 +198,7 @@ def _cached(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _report(done: Erasure, receipt_file: Path, as_json: bool) -> None:
-    note(f"Deleted {done.rows:,} rows; {done.absent:,} of {done.ids:,} ids had none. Wrote {receipt_file}.")
+    note(f"Deleted {counted(done.rows, 'row')}; {done.absent:,} of {done.ids:,} ids had none. Wrote {receipt_file}.")
     for sentence in (*done.verified, *([done.compacted] if done.compacted else [])):
         note(sentence)
     for sentence in done.unverified:

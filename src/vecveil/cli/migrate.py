@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vecveil.cli import options as shared
-from vecveil.cli.output import data_json, doing, note, warn
+from vecveil.cli.output import counted, data_json, doing, note, warn
 from vecveil.cli.releases import Release
 from vecveil.cli.sealed import index_encoder, opened, refuse_other_options
 from vecveil.errors import InvalidInputError, StoreError
@@ -121,6 +121,7 @@ def command(source: str, dest: str, protector_file: Path | None, **options: Any)
                 note("The source does not exist: the copy is not compared with clean vectors.")
             done = verify_migration(made, existing, state_file, **shared_arguments)
     elif protector_file is None:
+        _destination(dest).close()  # DEST may be mistyped
         raise click.UsageError(
             "Missing option '-p' / '--protector'. A sealed index needs none: name it sealed:FOLDER as DEST."
         )
@@ -178,7 +179,9 @@ def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, 
     if of_table:
         with opened(dest, seal_key, index_encoder(encoder, own), new=True) as index:
             encoded = reader.embedding_column is None
-            note(f"{reader.rows:,} rows of {reader.name}; {'their texts are encoded' if encoded else 'with vectors'}.")
+            if encoder is not None or not encoded:  # otherwise `fill_from_table` refuses it
+                how_read = "their texts are encoded" if encoded else "with vectors"
+                note(f"{counted(reader.rows, 'row')} of {reader.name}; {how_read}.")
             batch = batch or (ENCODED_BATCH if encoded else BATCH)
             done = fill_from_table(reader, index, id_column=id_column, batch=batch, **how)
     else:
@@ -189,23 +192,24 @@ def _to_index(source: str, dest: str, options: dict[str, Any], table: dict[str, 
 
 def _copied(done: Filling, source: str, dest: str, as_json: bool) -> None:
     if done.skipped:
-        note(f"{done.skipped:,} bad rows are left out.")
+        note(f"Left out: {counted(done.skipped, 'bad row')}.")
     if done.rows and not done.compared:
         # Such a key cannot see which rows are there, and has written them all.
-        note(f"{done.written:,} rows written to {short_name(dest)}.")
+        note(f"{counted(done.written, 'row')} written to {short_name(dest)}.")
         warn("not verified: this key adds rows and opens none.")
     else:
-        note(f"{done.written:,} rows written to {short_name(dest)}; {done.rows - done.written:,} were there already.")
+        there = done.rows - done.written
+        note(f"{counted(done.written, 'row')} written to {short_name(dest)}; there already: {there:,}.")
         note(
-            f"Verified: count and ids of all {done.rows:,} rows; vectors, texts and metadata of {done.compared:,} "
-            "rows. Keep the key file: without it nothing opens."
+            f"Verified: count and ids of {counted(done.rows, 'row')}; vectors, texts and metadata of "
+            f"{counted(done.compared, 'row')}. Keep the key file: without it nothing opens."
         )
     if as_json:
         data_json({"source": source, "dest": short_name(dest), **done.to_record()})
 
 
 def _index_plan(checked: SourceCheck) -> None:
-    note(f"{checked.rows:,} rows of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
+    note(f"{counted(checked.rows, 'row')} of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
     dropped = [name for name, why in checked.withheld.items() if why == "dropped" or why.endswith("in another table")]
     note(f"All fields are copied, encrypted. Left out: {', '.join(dropped) or 'none'}.")
     if checked.info.metric is not None and not checked.ranks_as_cosine:
@@ -242,7 +246,7 @@ def _if_exists(source: VectorStore) -> VectorStore | None:
 
 def _plan(state_file: Path, checked: SourceCheck) -> None:
     left_out = ", ".join(f"{name} ({why})" for name, why in checked.withheld.items()) or "none"
-    note(f"{checked.rows:,} rows of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
+    note(f"{counted(checked.rows, 'row')} of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
     if checked.bad.total:
         note(f"Bad rows are left out. Their ids: {checked.bad.named}.")
     note(f"Fields copied unchanged: {', '.join(checked.carried) or 'none'}. Left out or sealed: {left_out}.")
@@ -265,7 +269,7 @@ def _report(done: Migration, dest: str, state_file: Path, *, verify_only: bool) 
     state, verification = done.state, done.verification
     if not verify_only:
         before = f", {done.resumed:,} of them before this run" if done.resumed else ""
-        note(f"{state.rows:,} rows written to {dest}{before}; {state.skipped:,} left out.")
+        note(f"{counted(state.rows, 'row')} written to {dest}{before}; {state.skipped:,} left out.")
     if not verification.ok:
         return
     how = "count and checksum"

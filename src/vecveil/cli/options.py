@@ -277,6 +277,8 @@ _FILE_NAME = re.compile(r"[^\s\\/]{1,60}\.[A-Za-z]{1,7}[A-Za-z0-9]")
 """A name that ends like a file's, which no token or base64 does."""
 _PLAIN_NAME = re.compile(r"(?=.{1,40}$)[a-z]{1,16}([-_.][a-z]{1,16})*")
 """Short words in small letters, as a mistyped name has them and no random key."""
+_FIRST_WORD = re.compile(r"[a-z]+(?=[ ,])")
+"""A word in small letters, which begins a sentence once the name before it is cut off."""
 _WITH_OPTION = re.compile(r"\b\w+=[^\s()]* \((--[^()]+)\)")
 """An argument of Python that a message names beside the option."""
 _TOKEN = re.compile(r"(?:sk|pk|hf|gh[a-z]|xox[a-z])[-_]\S*[A-Za-z0-9]{16}")
@@ -332,8 +334,13 @@ def in_options(error: VecveilError, context: click.Context, values: Mapping[str,
         from vecveil.privacy.protector import METHODS
 
         names = {name: f"--option {name}" for method in METHODS.values() for name in method.options} | names
+        given_value = dict(context.params.get("method_options") or ()).get(param)
+        if isinstance(given_value, str) and error.code == "E-INPUT-TYPE":
+            text = text.replace(", not str.", f", not {given_value[:40]!r}.")
     if owner not in files and _is_python(owner):
         text = text.removeprefix(f"{owner}: ")
+        if (first := _FIRST_WORD.match(text)) and first[0] not in files:
+            text = text[0].upper() + text[1:]
     for name, option in names.items():
         text = text.replace(f"`{name}`", f"`{option}`")
     return _WITH_OPTION.sub(r"\1", text)

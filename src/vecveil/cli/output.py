@@ -79,6 +79,10 @@ def say_keyed(guarantee: Guarantee) -> None:
             note(f"Keyed noise: {sentence}")
 
 
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def share(value: float | None) -> str:
     return "not measured" if value is None else f"{100 * value:.1f} %"
 
@@ -103,10 +107,13 @@ def writing(output: Path) -> Iterator[None]:
         raise not_written(output.name, error) from error
 
 
-def report_files(reports: Mapping[str, Path | None], *, inputs: tuple[Path | None, ...] = ()) -> dict[str, Path]:
+def report_files(
+    reports: Mapping[str, Path | None], *, inputs: tuple[Path | None, ...] = (), overwrite: bool = True
+) -> dict[str, Path]:
     """Return the file of each option in ``reports`` that names one; ``--json -`` is stdout and names none.
 
-    Two options must not name one file, no page goes to ``-``, and no file may be one of ``inputs``.
+    Two options must not name one file, no page goes to ``-``, and no file may be one of ``inputs``, or exist without
+    ``overwrite``.
     """
     files: dict[str, Path] = {}
     for option, path in reports.items():
@@ -117,7 +124,7 @@ def report_files(reports: Mapping[str, Path | None], *, inputs: tuple[Path | Non
         for other, earlier in files.items():
             if earlier.absolute() == path.absolute():
                 raise click.UsageError(f"{other} and {option} name the same file: give each report its own.")
-        check_new_file(path, overwrite=True, inputs=inputs)  # an earlier report may be replaced, an input never
+        check_new_file(path, overwrite=overwrite, inputs=inputs)
         files[option] = path
     return files
 

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from vecveil.cli import options as shared
-from vecveil.cli.output import data_json, note, say_keyed, warn
+from vecveil.cli.output import counted, data_json, note, say_keyed, warn
 from vecveil.cli.releases import Release
 from vecveil.cli.tables import format_name, table_format
 from vecveil.errors import DataFileError, InvalidInputError
@@ -206,12 +206,13 @@ def _protect_file(
             _ = opened.encoder  # a wrong encoder that is named is refused even if vectors need none
         counts = protect_table(input, out, opened.protection, metadata=opened.metadata, overwrite=force, **vars(form))
     verb = "encoded and protected" if counts.encoded else "protected"
-    note(f"{counts.rows:,} rows {verb}, from column {counts.source!r}.")
+    note(f"{counted(counts.rows, 'row')} {verb}, from column {counts.source!r}.")
     others = "Left out" if job.seal_key is None else "Sealed, with the exact vectors"
     note(f"Columns copied unchanged: {_listed(counts.carried)}. {others}: {_listed(counts.left_out)}.")
     if job.seal_key is None and not options["carry"]:
         for name in [name for name in counts.left_out if name != counts.source][:1]:
-            note(f"Column `{name}` may contain clean text. It is left out; pass `--carry {name}` to keep it.")
+            fix = f"{'write .parquet and ' * (out.suffix.lower() == '.npy')}pass `--carry {name}`"
+            note(f"Column `{name}` may contain clean text. It is left out; {fix} to keep it.")
     note(f"Wrote {out}")
     return {
         "output": str(out),
@@ -294,10 +295,10 @@ def _protect_folder(
             note("Finished parts stay; run the same command again to write the others.")
             raise
     made, before = len(manifest.parts) - manifest.resumed, manifest.resumed
-    note(f"{manifest.rows:,} rows are protected, in {_parts(len(manifest.parts))}.")
+    note(f"{counted(manifest.rows, 'row')} protected, in {counted(len(manifest.parts), 'part')}.")
     if before:
         were = "was" if before == 1 else "were"
-        note(f"{_parts(before)} of them {were} there already; {_parts(made)} written now.")
+        note(f"{counted(before, 'part')} of them {were} there already; {counted(made, 'part')} written now.")
     if (columns := columns_of(out, manifest)) is not None:
         note(f"Columns of the first part: {', '.join(columns)}.")
     note(f"Wrote {out}; compare it with its _manifest.json at any time: vecveil verify {out}")
@@ -310,10 +311,6 @@ def _protect_folder(
         "columns": None if columns is None else list(columns),
         **{name: manifest.job[name] for name in ("noise", "randomness", "key_id", "guarantee")},
     }, protector
-
-
-def _parts(count: int) -> str:
-    return f"{count:,} part{'' if count == 1 else 's'}"
 
 
 def _engine(name: str) -> Engine:
@@ -335,6 +332,6 @@ def verify_command(folder: str, as_json: bool) -> None:
     audit` measures what an attacker recovers.
     """
     manifest = verify(folder)
-    note(f"{folder}: {_parts(len(manifest.parts))}, {manifest.rows:,} rows, as the manifest says.")
+    note(f"{folder}: {counted(len(manifest.parts), 'part')}, {counted(manifest.rows, 'row')}, as the manifest says.")
     if as_json:
         data_json({"folder": folder, "parts": len(manifest.parts), "rows": manifest.rows, "ok": True})

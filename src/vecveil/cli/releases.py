@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vecveil.cli import options as shared
-from vecveil.cli.output import block, data, data_json, note, number, writing
+from vecveil.cli.output import block, counted, data, data_json, note, number, writing
 from vecveil.index import KeyStore, Sealer
 from vecveil.keys import KeyFile, NoiseKey, split_source
 from vecveil.texts.tables.writing import check_new_file
@@ -292,7 +292,7 @@ def export(ledger: Path, output: Path, force: bool, as_json: bool) -> None:
     if as_json:
         data_json({"output": output.name, "releases": total})
     else:
-        note(f"Wrote {total} releases to {output.name}.")
+        note(f"Wrote {counted(total, 'release')} to {output.name}.")
 
 
 @ledger.command("repair", epilog="\b\nExample:\n  vecveil ledger repair releases.ledger -o repaired.ledger\n")
@@ -311,8 +311,9 @@ def repair(ledger: Path, output: Path, as_json: bool) -> None:
         data_json({"output": output.name, **asdict(result)})
     cap = "" if not result.cap_lost else f" A stored cap is lost: the new ledger has {number(result.cap)}."
     note(
-        f"Wrote {result.releases} releases to {output.name}. {result.lost} rows are lost: their releases no longer "
-        f"count.{cap}"
+        f"Wrote {counted(result.releases, 'release')} to {output.name}."
+        + (f" Lost: {counted(result.lost, 'row')}, whose releases no longer count." if result.lost else "")
+        + cap
     )
 
 

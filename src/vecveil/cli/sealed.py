@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from vecveil.cli import options as shared
-from vecveil.cli.output import data, data_json, doing, note, warn
+from vecveil.cli.output import counted, data, data_json, doing, note, warn
 from vecveil.cli.releases import Release
 from vecveil.errors import DataFileError, IncompatibleError, SealingError, StoreError
 from vecveil.io import make_folders
@@ -77,6 +77,8 @@ def opened(
         raise click.UsageError("A sealed index (sealed:) needs --seal-key.")
     place = index_place(location)
     if place is None:
+        if ":" not in location:  # otherwise it may contain a password
+            raise click.UsageError(f"{location!r} is not a sealed index: write sealed:{location}.")
         raise click.UsageError(f"{short_name(location)} is not a sealed index: name sealed:FOLDER or sealed:URL.")
     arrow_without_pandas()
     from vecveil.index import SealedIndex
@@ -308,7 +310,7 @@ def unseal_command(
         check_output(target, overwrite=force, source=source if isinstance(source, str) else None)
         written, left_out = unsealing.file(source, target, overwrite=force, **options)
         rows, skipped = rows + written, skipped + left_out
-    note(f"{rows:,} rows opened. Wrote {out}, which contains clean vectors and texts.")
+    note(f"{counted(rows, 'row')} opened. Wrote {out}, which contains clean vectors and texts.")
     if kept:
         note(f"{kept:,} files existed already.")
     if skipped:
@@ -488,8 +490,8 @@ def delete_command(index: str, ids: tuple[str, ...], seal_key: str, as_json: boo
     with opened(index, seal_key) as one:
         rows = len(one.get(ids, missing="skip").ids) if one.reads else None
         one.delete(ids)
-    said = "The rows, if there were any," if rows is None else f"{rows:,} rows"  # of a writer who does not read
-    note(f"{said} were deleted from {short_name(index)}.")
+    said = "the rows, if there were any," if rows is None else counted(rows, "row")  # of a writer who does not read
+    note(f"Deleted {said} from {short_name(index)}.")
     if as_json:
         data_json({"database": short_name(index), "rows": rows})
 
@@ -513,7 +515,7 @@ def compact_command(index: str, seal_key: str, as_json: bool) -> None:
     with opened(index, seal_key) as one:
         one.compact()
         rows = one.count()
-    note(f"{short_name(index)} is compact; it has {rows:,} rows.")
+    note(f"{short_name(index)} is compact; it has {counted(rows, 'row')}.")
     if as_json:
         data_json({"database": short_name(index), "rows": rows})
 
@@ -561,7 +563,8 @@ Example:
 def verify_index_command(index: str, seal_key: str, as_json: bool) -> None:
     """Check every commit and every object of a sealed index against its chain of commits.
 
-    The command fails at a missing, altered or replaced commit or object, and names it. It changes nothing.
+    The command stops at the first missing, altered or replaced commit or object, fails, and names it. If there is
+    none, it lists objects that no commit names. It changes nothing.
     """
     from vecveil.index.backup import verify
 
@@ -740,12 +743,15 @@ def repair_command(index: str, drop: bool, seal_key: str, as_json: bool) -> None
     an interruption repeat the command.
 
     A writer can stop readers with a segment that does not open. Restore damaged commits and segments with
-    `vecveil index copy`; without a copy use --drop. Its rows are lost, and older versions of them current again.
+    `vecveil index copy`; without a copy use --drop. Its rows are lost, and older versions of them current again. Rows
+    whose deletion was in these segments are back: delete or forget them again.
     """
     with opened(index, seal_key) as one:
         found = one.repair(drop=drop)
     lost = sum(each["rows"] for each in found.given_up)
     note(f"Commits replaced in {short_name(index)}: {len(found.commits):,}. Rows given up: {lost:,}.")
+    if found.given_up:
+        warn("Rows whose deletion was in these segments are back: delete or forget them again.")
     if as_json:
         data_json({"database": short_name(index), **found.to_record()})
         return

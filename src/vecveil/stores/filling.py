@@ -178,7 +178,7 @@ def fill_from_table(
                 numbers.remove(name)
     if len(ids) < reader.rows:
         raise DataFileError(
-            f"{reader.name}: {reader.rows - len(ids):,} rows have the id of another row. Name another column with "
+            f"{reader.name}: rows with the id of another row: {reader.rows - len(ids):,}. Name another column with "
             "id_column= (--id-column), or give each row its own id.",
             param="id_column",
         )
@@ -282,7 +282,16 @@ def _copy(
         sample.add(rows, np.ones(len(rows), np.bool_))
         copied.update(rows.ids)
         known = [i for i, name in enumerate(rows.ids) if name in there]
-        same = _equal(index.get([rows.ids[i] for i in known]), rows.rows(known), index.precision) if known else []
+        stored_rows = index.get([rows.ids[i] for i in known]) if known else None
+        n = rows.vectors.shape[1]
+        if stored_rows is not None and n and stored_rows.vectors.shape[1] != n:
+            raise IncompatibleError(
+                f"The source contains vectors of {n} dimensions; the index has vectors of "
+                f"{stored_rows.vectors.shape[1]}. Copy the source to a new index, or use vectors of the encoder of the "
+                "index.",
+                param="dest",
+            )
+        same = [] if stored_rows is None else _equal(stored_rows, rows.rows(known), index.precision)
         done = {known[k] for k in same}
         # A segment states for all its rows whether they have a text.
         for has_text in (True, False):

@@ -175,6 +175,8 @@ def said(arguments: str, owner: str, param: str, text: str, values: dict[str, tu
         ("fit", "load_encoder", "name", "`name` is unknown.", "`--encoder` is unknown."),
         ("serve", "serve", "name", "`name` is no URL.", "serve: `--upstream` is no URL."),
         ("fit", "Concept", "name", "`name` is no text.", "`name` is no text."),
+        ("index repair", "SealedIndex.repair", "", "only members have `it`.", "Only members have `it`."),
+        ("protect", "KeyFile.from_file", "", "g.keys is damaged.", "g.keys is damaged."),
         ("verify", "verify", "out", "`out` is no folder.", "verify: `FOLDER` is no folder."),
         (
             "serve",
@@ -307,6 +309,8 @@ def test_a_bad_destination_is_not_called_the_source(tmp_path: Path) -> None:
     done = run("migrate", tmp_path, "sealed:index/", "--seal-key", "no.keys")
     assert "SOURCE is a folder" in done.err
     assert "KIND:FOLDER#COLLECTION" in done.err
+    done = run("migrate", f"faiss:{tmp_path / 'a'}", "foo:x")
+    assert "names no known kind" in done.err
 
 
 def test_an_existing_protector_is_named_by_its_option(tmp_path: Path) -> None:

@@ -94,6 +94,8 @@ def test_without_quick_they_do_not() -> None:
         (("problems:\n  a:", "options: {laplace: {x: .nan}}\nproblems:\n  a:"), "a setting is .nan or .inf"),
         (("problems:\n  a:", "modules: 3\nproblems:\n  a:"), "`modules` expected `array`, got `int`"),
         ((PLAIN[PLAIN.index("problems:") : PLAIN.index("quick:")], "problems: 3\n"), "`problems` expected `object`"),
+        (("experiment: tradeoff", "seeds: 1"), "`experiment` is missing. `vecveil experiment spec NAME`"),
+        ((PLAIN, "# none"), "The file is empty."),
         (("problems: [b]", "problems: [[b]]"), "`quick.problems` names ['b']; use some of a, b"),
     ],
 )

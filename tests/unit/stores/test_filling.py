@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vecveil.errors import IncompatibleError
 from vecveil.index import SealedIndex
 from vecveil.stores import Batch, VectorStore
 from vecveil.stores.filling import fill
@@ -42,3 +43,11 @@ def test_a_copy_is_verified_and_repeated(tmp_path: Path, source: VectorStore, pr
         X[3, 0] += 2 * np.abs(X[3]).max() / 127
         source.write(Batch(("n3",), X[3:4], ({},)))
         assert fill(source, index).written == 1
+
+
+def test_vectors_of_another_dimension_do_not_replace_rows(tmp_path: Path, source: VectorStore) -> None:
+    source.write(Batch(("n0",), np.ones((1, 16), np.float32), ({},)))
+    with SealedIndex(tmp_path / "index", os.urandom(32)) as index:
+        index.add(ids=["n0"], vectors=np.ones((1, 8), np.float32))
+        with pytest.raises(IncompatibleError, match="16 dimensions; the index has vectors of 8"):
+            fill(source, index)

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -389,6 +390,8 @@ def _locked(folder: Folder, mode: int) -> Iterator[None]:
     if local.exists() and not local.is_dir():
         raise DataFileError("`out` is a file. Name a folder.", param="out")
     with contextlib.ExitStack() as stack:
+        if not local.exists():
+            stack.callback(_remove_empty, local)  # once the lock is gone: a refused run leaves no folder
         try:
             make_folders(local, mode=mode)
             stack.enter_context(exclusive(local / LOCK))
@@ -402,6 +405,11 @@ def _locked(folder: Folder, mode: int) -> Iterator[None]:
             reason = os.strerror(error.errno) if error.errno else type(error).__name__
             raise DataFileError(f"You may not write to `out`: {reason}.", param="out") from None
         yield
+
+
+def _remove_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 # Verification ------------------------------------------------------------------------------------

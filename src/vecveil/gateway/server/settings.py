@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -22,6 +23,7 @@ _MAX_NAME = 100
 _MAX_WORKERS = 128
 _MAX_FILE_BYTES = 2**20
 _FILE = "serve --config"
+_IN_WORDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false"}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of an index or an API key
 # Options whose values are paths, and options whose values may be folders, relative to the file's folder.
 _PATHS = ("protector", "key", "ledger", "api_keys", "seal_key", "audit_log")
@@ -293,9 +295,14 @@ def _checked(kind: type[Any], given: Mapping[Any, Any], where: str, folder: Path
     for name, value in given.items():
         if name not in types:
             # The unknown key is not shown either: wrong indentation can turn a value into a key.
-            raise InvalidInputError(f"{_FILE}: {where} has an unknown key. Known: {', '.join(types)}.", param=where)
+            close = get_close_matches(str(name), types, n=1)
+            fix = f" Did you mean `{close[0]}`?" if close else ""
+            text = f"{_FILE}: {where} has an unknown key. Known: {', '.join(types)}.{fix}"
+            raise InvalidInputError(text, param=where)
         if not _fits(value, hints[name]):
-            raise wrong_type(_FILE, f"{where}.{name}", f"{types[name]}", value)
+            place = name if where == "the file" else f"{where}.{name}"
+            expected = str(types[name])
+            raise wrong_type(_FILE, place, _IN_WORDS.get(expected, expected), value)
         if name in _PATHS:
             value = _relative(value, folder)
         elif name in _FOLDERS and isinstance(value, str) and (folder / value).is_dir():

@@ -273,7 +273,7 @@ class Ledger:
             raise InvalidInputError("The export would overwrite the ledger: name another `path`.", param="path")
         suffix = target.suffix.lower()
         if suffix not in (".csv", ".jsonl"):
-            raise InvalidInputError(f"`path` ends in .csv or .jsonl, not in {suffix!r}.", param="path")
+            raise InvalidInputError(f"{target.name}: `path` ends in .csv or .jsonl, not in {suffix!r}.", param="path")
         query = "SELECT row, item, protector, epsilon, release, checksum FROM events ORDER BY row"
         with (
             self._transaction() as opened,

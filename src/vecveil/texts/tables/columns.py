@@ -91,7 +91,7 @@ def missing_column(source: str, param: str, missing: str | None, names: Iterable
     listed = _listed(names)
     if missing is None:
         return DataFileError(
-            f"{source}: no column was found for `{param}`. {listed} Name it with {param} "
+            f"{source}: no column was found for `{param}`. {listed} Name it with {param}= "
             f"(--{param.replace('_', '-')}).",
             param=param,
         )

@@ -79,6 +79,7 @@ def test_other_files_are_refused_without_showing_them(text: str, tmp_path: Path)
     shown = str(caught.value) + repr(caught.value.__cause__) + repr(caught.value.__context__)
     assert TEXT not in shown
     assert TEXT[:12] not in shown
+    assert "noise.key (`path`) is not a key file" in shown or "NoiseKey" in shown
 
 
 def test_missing_binary_and_public_files(tmp_path: Path) -> None:
