@@ -545,8 +545,8 @@ def test_repair_does_not_take_a_commit_made_meanwhile_for_a_refused_one(
     expected = {"add": ["first", "second"], "forget": ["first"] if planted else ["second"], "share": ["first"]}
     for name in ("owner", "reader", "second"):
         assert sorted(shared.open(name).ids()) == expected[change]
-    with shared.afresh("writer" if change == "add" else "second") as other:
-        add(other, "third")
+    with shared.afresh("writer" if change == "add" else "second") as index:
+        add(index, "third")
     verify(shared.open("owner"))
 
 

@@ -108,7 +108,7 @@ def writing(output: Path) -> Iterator[None]:
 
 
 def report_files(
-    reports: Mapping[str, Path | None], *, inputs: tuple[Path | None, ...] = (), overwrite: bool = True
+    reports: Mapping[str, Path | None], *, inputs: tuple[Path | None, ...] = (), overwrite: bool
 ) -> dict[str, Path]:
     """Return the file of each option in ``reports`` that names one; ``--json -`` is stdout and names none.
 

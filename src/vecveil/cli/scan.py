@@ -77,12 +77,14 @@ SECTIONS = {
 @shared.encoder_options
 @attack_options
 @shared.seed_option
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 def command(
     store: str,
     concept: Path | None,
     texts_file: Path | None,
     id_column: str | None,
     json_file: Path | None,
+    force: bool,
     **options: Any,
 ) -> None:
     """Read STORE and report what it reveals: texts stored with the vectors, vectors without protection.
@@ -98,7 +100,8 @@ def command(
         raise click.UsageError("Give --texts or --text-field, not both.")
     if concept is None and any(path is not None for path in reports.values()):
         raise click.UsageError("Reports of an audit need --concept.")
-    files = report_files({"--json": json_file, **reports}, inputs=(concept, texts_file, options["attacker_texts"]))
+    inputs = (concept, texts_file, options["attacker_texts"])
+    files = report_files({"--json": json_file, **reports}, inputs=inputs, overwrite=force)
     out, to_stdout = files.pop("--json", None), str(json_file) == "-"
     if index_place(store) is not None:
         from vecveil.cli import sealed
