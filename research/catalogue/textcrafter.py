@@ -26,7 +26,7 @@ from research.textcrafter.data import (
 )
 from research.textcrafter.defences import DEFENCES, MADE_HERE, Applied, kept_policy, make
 from research.textcrafter.specification import PII, TextCrafterSpec
-from research.textcrafter.summary import SWEPT, figures, findings, tables
+from research.textcrafter.summary import RADII, SWEPT, figures, findings, tables
 
 CONSTANT_TERMS = {"alpha": 1.0, "baseline_offset": 0.0}
 """The paper's terms on which no policy depends (α‖e' − e‖ = αr, and the baseline's offset): part of the records."""
@@ -55,9 +55,8 @@ class TextCrafterSets(Experiment[TextCrafterSpec]):
         for seed in range(spec.seeds):
             for part, sets in (("pii", [PII]), ("utility", list(spec.problems))):
                 if part in spec.parts:
-                    found += [
-                        cell(part, where, d, seed) for where in sets for d in spec.defences if seed < spec.seeds_of(d)
-                    ]
+                    own = [d for d in spec.defences if seed < (spec.seeds if d in RADII else spec.seeds_of(d))]
+                    found += [cell(part, where, d, seed) for where in sets for d in own]
         if "sentences" in spec.parts:
             read = [d for d in spec.defences if _is_row(d) or d in SWEPT]
             for seed in range(spec.seeds):

@@ -26,6 +26,7 @@ LABEL = "empirical, no formal privacy guarantee"
 _LABELS = load_beside(__file__, "labels.yaml")
 TITLES, PAPER_ROWS, SENTENCE, CURVES, SIZES, SWEEPS, CLASSIFIERS, READINGS = _LABELS.values()
 SWEPT = frozenset(name for names in SWEEPS.values() for name in names)  # defences on a curve of Fig. 3
+RADII = frozenset(name for name in SWEPT if name.startswith("textcrafter"))  # its corollaries are judged on these
 SCENARIOS = ("deployment", "development")
 EPOCHS = (0, 1, 2, 5, 10)
 DRAWN_CURVES = ("reward", "p_pii", "cluster_distance")

@@ -28,7 +28,7 @@ FROZEN = {
     "latency": "4ac5dc95610c790b",
     "case-study": "8babe773c745d162",
     "sensitivity": "828d371f7fd75daf",
-    "textcrafter": "a52372999d2baac2",
+    "textcrafter": "855272fa681e45dd",
     "frontier": "15d0ce21d2e3e0bd",
     "guarantee": "60de2dde40cc3d8e",
     "attributes": "ec0e8711358a5061",
