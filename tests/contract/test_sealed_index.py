@@ -687,6 +687,19 @@ def test_a_writer_that_cannot_unwrap_adds_and_does_not_read(tmp_path: Path, keys
     assert "3" not in reader.ids()
 
 
+@pytest.mark.parametrize(
+    ("param", "value"), [("create", "no"), ("exclusive", "no"), ("cache", 5), ("trusted_state", 5)]
+)
+def test_arguments_of_another_type_are_refused_by_name(tmp_path: Path, keys: Path, param: str, value: Any) -> None:
+    with raises("E-INPUT-TYPE", param):
+        SealedIndex(tmp_path / "notes", keys, **{param: value})
+
+
+def test_get_takes_one_of_two_words_for_missing_ids(index: SealedIndex) -> None:
+    with raises("E-INPUT-NAME", "missing"):
+        index.get(["nothing"], missing="ignore")
+
+
 class Named:
     def __init__(self, fingerprint: str, n: int = N) -> None:
         self.fingerprint, self.n = fingerprint, n

@@ -195,6 +195,9 @@ class SealedIndex:
         for param, value in (("create", create), ("exclusive", storage.get("exclusive", False))):
             if not isinstance(value, bool):
                 raise wrong_type(_OWNER, param, "True or False", value)
+        for param, path in (("cache", storage.get("cache")), ("trusted_state", storage.get("trusted_state"))):
+            if not isinstance(path, str | os.PathLike | None):
+                raise wrong_type(_OWNER, param, "a path", path)
         self.create = create
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
         self._audit_log = audit_log if isinstance(audit_log, AuditLog | None) else AuditLog(audit_log)
