@@ -145,6 +145,9 @@ def test_keys_ids_and_segments_are_kept_up(own_cache: None, filled: Path, texts:
         assert (done.code, done.json["rows"]) == (0, ROWS - 1), done.err
     done = run("search", place, texts[7], *key, "--encoder", filled / "small", "--top", 1, "--json")
     assert done.json["hits"][0]["text"] == texts[7]
+    for force in ((), ("--force",)):
+        assert run("scan", place, "--json", filled / "scan.json", *force).code == 0
+    assert "--force" in run("scan", place, "--json", filled / "scan.json").err
     done = run("scan", place, "--json", "-")
     assert done.json["protected"] == "encrypted segments"
     assert done.json["segments"] >= 1

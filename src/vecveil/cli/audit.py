@@ -487,6 +487,7 @@ def _audit_sealed(concept: Path | None, options: dict[str, Any], attacks: dict[s
         "concept",
         "limit",
         "json_file",
+        "force",
         "html_file",
         "md_file",
         "csv_file",

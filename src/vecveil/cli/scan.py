@@ -106,7 +106,7 @@ def command(
     if index_place(store) is not None:
         from vecveil.cli import sealed
 
-        sealed.refuse_other_options("json_file")
+        sealed.refuse_other_options("json_file", "force")
         seen_there = sealed.scan_command(store, json_file)
         if to_stdout:
             data_json(seen_there)
