@@ -143,6 +143,22 @@ def test_a_copy_is_of_one_commit_while_others_write(index: SealedIndex, tmp_path
     assert got.keys() == set("adefghn")
 
 
+def test_a_copy_opens_although_the_keys_are_renewed_meanwhile(index: SealedIndex, tmp_path: Path, keys: Path) -> None:
+    """After all that is copied has been read."""
+    other, real, done = SealedIndex(index.location, keys), index._log.needed, []
+    last = index._log.advance().number
+
+    def meanwhile(number: int) -> bytes:
+        content = real(number)
+        if number == last and not done:
+            done.append(other.reseal())
+        return content
+
+    index._log.needed = meanwhile  # type: ignore[method-assign]
+    copy(index, str(tmp_path / "backup"), show_progress=False)
+    assert rows(SealedIndex(tmp_path / "backup", keys)) == rows(other)
+
+
 def test_a_copy_undoes_no_commit(index: SealedIndex, tmp_path: Path, keys: Path) -> None:
     backup = str(tmp_path / "backup")
     copy(index, backup, show_progress=False)

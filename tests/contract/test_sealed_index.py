@@ -850,6 +850,29 @@ def test_rows_of_the_former_encoder_are_refused(tmp_path: Path, keys: Path) -> N
     assert dict(zip(*(lambda rows: (rows.ids, rows.texts))(index.get()), strict=True)) == {"a": "a", "c": "ccc"}
 
 
+def test_an_index_is_encoded_again_although_its_keys_are_renewed_meanwhile(tmp_path: Path, keys: Path) -> None:
+    index = SealedIndex(tmp_path / "notes", keys, encoder=Named("one"), max_staleness=0)
+    index.add(["a", "bb"], ids=["a", "b"])
+    other, write, done = SealedIndex(tmp_path / "notes", keys), index._log._write, []
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        if not done:
+            done.append(other.reseal())
+        return write(*arguments, **options)
+
+    index._log._write = late  # type: ignore[method-assign]
+    index.reencode(Named("two"))
+    assert SealedIndex(tmp_path / "notes", keys, encoder=Named("two")).search("aa", top=1).texts == ["bb"]
+
+
+def test_a_damaged_memory_of_the_newest_commit_is_named(index: SealedIndex, tmp_path: Path, keys: Path) -> None:
+    filled(index)
+    (head,) = Path(f"{keys}.heads").iterdir()
+    head.write_bytes(head.read_bytes().replace(b'"digest":"', b'"digest":"\xff'))
+    with raises("E-SEAL-OPEN", "trusted_state"):
+        SealedIndex(tmp_path / "notes", keys).count()
+
+
 def test_what_cannot_be_encoded_again_is_refused_at_once(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
     filled(index)
     index.add(None, ids=["x", "y"], vectors=vectors(2))

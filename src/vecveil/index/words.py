@@ -46,9 +46,8 @@ class Words:
         self.lengths = read("words.lengths", "<f4", whole)
         if len(self._ends) != len(self._terms) + 1:
             raise ValueError
-        if not (
-            (self.lengths >= 0) & np.isfinite(self.lengths)
-        ).all():  # their sum counts for the rows of other segments, too
+        # Their sum counts for the rows of other segments, too.
+        if not ((self.lengths >= 0) & np.isfinite(self.lengths)).all():
             raise ValueError
 
     @classmethod
